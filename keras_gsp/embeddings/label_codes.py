@@ -31,7 +31,21 @@ def label_codes(
     labels = as_host_array(labels, name)
     labels = checked_labels(labels, len(labels) if labels.ndim else None, name)
     if labels.dtype.kind == "f":
-        labels = _whole(labels, name)
+        wrong = labels[(labels != np.floor(labels)) | np.isinf(labels)]
+        if wrong.size:
+            raise ValueError(
+                f"`{name}` must be whole numbers. "
+                f"Received: {wrong[:3].tolist()}."
+            )
+        # Beyond, neighboring whole numbers are one float: ids have been lost.
+        bound = 2.0 ** (np.finfo(labels.dtype).nmant + 1)
+        if (np.abs(labels) >= bound).any():
+            raise ValueError(
+                f"`{name}` as {labels.dtype} must be below {bound:.0f}, where "
+                "whole numbers are told apart; pass integers or strings. "
+                f"Received: {np.abs(labels).max():.0f}."
+            )
+        labels = labels.astype("int64")
     values, codes = np.unique(labels, return_inverse=True)
     return codes.astype("int32"), values
 
@@ -40,10 +54,8 @@ def as_host_array(values: Any, name: str = "values") -> np.ndarray:
     """Returns the array of any library as a NumPy array, without loss.
 
     Lists, tuples, pandas columns, and tensors of TensorFlow, JAX or PyTorch.
-    Strings, bytes and paths become NumPy strings.
-
-    Raises:
-        TypeError: strings mixed with numbers or missing entries; objects.
+    Strings, bytes and paths become NumPy strings; mixed or missing ones and
+    objects are a `TypeError`.
     """
     if isinstance(values, np.ndarray):
         array = values
@@ -70,11 +82,8 @@ def checked_labels(
 ) -> np.ndarray:
     """Returns labels, (items,) or (items, 1), as a flat array.
 
-    Unsigned integers become int64 where that holds them.
-
-    Raises:
-        TypeError: neither numbers nor strings.
-        ValueError: another shape or length, or NaN.
+    Unsigned integers become int64 where that holds them. `TypeError` for
+    neither numbers nor strings, `ValueError` for another length or NaN.
     """
     labels = as_host_array(labels, name)
     if label_type(labels) is None:
@@ -124,41 +133,25 @@ def _is_int(value):
 def _typed(objects, name):
     """An array of objects of one type, as that type."""
     types = {type(value) for value in objects.flat}
-    for kind, dtype in ((str, "U"), (bytes, "S")):
-        if types and all(issubclass(one, kind) for one in types):
-            return objects.astype(dtype)
-    if types and all(issubclass(one, os.PathLike) for one in types):
+
+    def are(kind):
+        return types and all(issubclass(one, kind) for one in types)
+
+    if are(str) or are(bytes):
+        return objects.astype("U" if are(str) else "S")
+    if are(os.PathLike):
         paths = [os.fspath(path) for path in objects.flat]
         return np.array(paths).reshape(objects.shape)
-    if types and all(issubclass(one, int | np.integer) for one in types):
+    if are(int | np.integer):
         for dtype in ("int64", "uint64"):
             bounds = np.iinfo(dtype)
             if bounds.min <= objects.min() and objects.max() <= bounds.max:
                 return objects.astype(dtype)
         return objects
-    numbers = int | float | np.integer | np.floating
-    if types and all(issubclass(one, numbers) for one in types):
+    if are(int | float | np.integer | np.floating):
         return objects.astype("float64")
     names = sorted(one.__name__ for one in types)
     raise TypeError(
         f"`{name}` must be numbers or strings, all of one type and none "
         f"missing. Received: objects of types {names}."
     )
-
-
-def _whole(labels, name):
-    """Whole floats as int64."""
-    if (labels != np.floor(labels)).any() or np.isinf(labels).any():
-        wrong = labels[(labels != np.floor(labels)) | np.isinf(labels)]
-        raise ValueError(
-            f"`{name}` must be whole numbers. Received: {wrong[:3].tolist()}."
-        )
-    # Beyond, neighboring whole numbers are one float: ids have been lost.
-    bound = 2.0 ** (np.finfo(labels.dtype).nmant + 1)
-    if (np.abs(labels) >= bound).any():
-        raise ValueError(
-            f"`{name}` as {labels.dtype} must be below {bound:.0f}, where "
-            "whole numbers are told apart; pass integers or strings. "
-            f"Received: {np.abs(labels).max():.0f}."
-        )
-    return labels.astype("int64")

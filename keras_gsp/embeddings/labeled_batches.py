@@ -74,8 +74,7 @@ class LabeledBatches:
             labels = np.asarray(labels)
             # `evaluation_batches` yields codes of names.
             names = getattr(self.dataset, "class_names", None)
-            if names is not None:
-                labels = names[labels]
+            labels = labels if names is None else names[labels]
             yield images, checked_labels(labels, len(labels), self.name)
             num_batches += 1
         if not num_batches:
@@ -84,10 +83,7 @@ class LabeledBatches:
             )
 
     def check_has_pair(self, gallery: "LabeledBatches | None" = None) -> None:
-        """Raises `ValueError` unless two images have the same class.
-
-        The second is one of `gallery`, or of this data set.
-        """
+        """Raises `ValueError` unless an image has a match here or there."""
         if gallery is None:
             seen: set[object] = set()
             for _, labels in self:
@@ -115,11 +111,10 @@ class LabeledBatches:
                 f"Received: {len(arrays)}."
             )
         images, labels = arrays
-        lengths = len(images), len(labels)
-        if lengths[0] != lengths[1] or lengths[0] == 0:
+        if len(images) != len(labels) or not len(images):
             raise ValueError(
                 f"`{self.name}` must hold as many labels as images, at least "
-                f"one. Received: {lengths[0]} images, {lengths[1]} labels."
+                f"one. Received: {len(images)} images, {len(labels)} labels."
             )
         if not hasattr(labels, "dtype"):
             labels = np.asarray(labels)
@@ -174,10 +169,7 @@ def encoded_batches(
 def encoded(
     encoder: keras.Model, batches: Iterable[tuple[Any, Any]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns embeddings (items, size) and labels (items,) of a data set.
-
-    See `encoded_batches`.
-    """
+    """Returns embeddings (items, size) and labels (items,) of a data set."""
     embeddings, labels = zip(*encoded_batches(encoder, batches), strict=True)
     return np.concatenate(embeddings), np.concatenate(labels)
 
@@ -185,9 +177,8 @@ def encoded(
 def embedding_of(outputs: Any) -> Any:
     """Returns the embedding among an encoder's outputs, or its shape.
 
-    Raises:
-        TypeError: several outputs without the name `"embedding"`.
-        ValueError: another rank than (batch, size).
+    Raises `TypeError` for several outputs without the name `"embedding"`,
+    `ValueError` for another rank than (batch, size).
     """
     if isinstance(outputs, dict) and "embedding" in outputs:
         outputs = outputs["embedding"]
@@ -195,11 +186,9 @@ def embedding_of(outputs: Any) -> Any:
         size is None or isinstance(size, int) for size in outputs
     )
     if isinstance(outputs, dict | list | tuple) and not is_shape:
-        is_dict = isinstance(outputs, dict)
-        received = _structure(outputs) if is_dict else f"{len(outputs)} outputs"
         raise TypeError(
             "The encoder must return one tensor, or a dict with the key "
-            f'"embedding". Received: {received}.'
+            f'"embedding". Received: {_structure(outputs)}.'
         )
     shape = tuple(outputs if is_shape else outputs.shape)
     if len(shape) != 2:

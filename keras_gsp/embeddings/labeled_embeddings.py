@@ -52,8 +52,9 @@ def searched_sides(
             f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
         )
     if may_be_multiple and _is_multiple(labels):
-        codes = _checked_multiple(labels, len(embeddings), "labels")
-        gallery_codes = codes
+        codes = gallery_codes = _checked_multiple(
+            labels, len(embeddings), "labels"
+        )
         if gallery_labels is not None:
             gallery_codes = _checked_multiple(
                 gallery_labels, len(gallery), "gallery_labels", codes.shape[1]

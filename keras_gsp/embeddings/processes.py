@@ -38,8 +38,7 @@ def is_first_process() -> bool:
 def from_first_process(compute: Callable[[], Result]) -> Result:
     """Computes in the first process; all return the result or raise its error.
 
-    Args:
-        compute: function without arguments; its result can be pickled.
+    `compute` has no arguments; its result can be pickled.
     """
     if num_processes() == 1:
         return compute()

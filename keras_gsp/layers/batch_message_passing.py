@@ -1,4 +1,4 @@
-"""Self-attention between the samples of a batch."""
+"""Self-attention between the samples of a batch, and its classifier (LIBC)."""
 
 from typing import Any
 
@@ -23,9 +23,9 @@ class BatchMessagePassing(ConfiguredLayer):
         g_i = N(x_i + m_i), \quad
         x_i' = N(g_i + W_2 [W_1 g_i + b_1]_+ + b_2)
 
-    with queries, keys and values linear in the embeddings. For training only:
-    the output of a sample depends on its batch, so that evaluation and search
-    use the plain embeddings, which receive the gradient of the whole batch.
+    with queries, keys and values linear in the embeddings. For training only,
+    as the output of a sample depends on its batch; evaluation and search use
+    the plain embeddings.
 
     Args:
         num_steps: number of rounds, each with separate weights, at least 1.
@@ -33,7 +33,6 @@ class BatchMessagePassing(ConfiguredLayer):
         num_heads: H, at least 1, divides the embedding size. Default 4.
         hidden_factor: width of the perceptron as a multiple of the embedding
             size. Default 4.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         embeddings: (batch, embedding_size), the size known.
@@ -43,23 +42,14 @@ class BatchMessagePassing(ConfiguredLayer):
     Output shape:
         (batch, embedding_size).
 
-    Raises:
-        ValueError: an argument outside its range, another rank, an unknown
-            size or one that is no multiple of `num_heads`.
-
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
-    embeddings = keras.Input((8,))
-    refined = gsp.layers.BatchMessagePassing(num_heads=2)(embeddings)
-    logits = keras.layers.Dense(5)(refined)
-    model = keras.Model(embeddings, {"refined": logits})
-    assert model(np.ones((3, 8)))["refined"].shape == (3, 5)
-    ```
+        layer = gsp.layers.BatchMessagePassing(num_heads=2)
+        assert layer(np.ones((3, 8))).shape == (3, 8)
+        ```
 
     Reference:
         Learning Intra-Batch Connections for Deep Metric Learning (LIBC), (2)
@@ -107,19 +97,13 @@ class BatchMessagePassing(ConfiguredLayer):
         for weights in self.rounds:
             messages = self._messages(weights, refined, is_same)
             refined = weights["message_normalization"](refined + messages)
-            hidden = ops.relu(
-                ops.matmul(refined, weights["hidden_kernel"])
-                + weights["hidden_bias"]
-            )
+            hidden = ops.matmul(refined, weights["hidden_kernel"])
+            hidden = ops.relu(hidden + weights["hidden_bias"])
             change = ops.matmul(hidden, weights["output_kernel"])
             refined = weights["output_normalization"](
                 refined + change + weights["output_bias"]
             )
         return ops.cast(refined, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns the shape of the embeddings."""
-        return tuple(input_shape)
 
     def _round(self, number, size):
         hidden = self.hidden_factor * size
@@ -171,3 +155,87 @@ class BatchMessagePassing(ConfiguredLayer):
         size = vectors.shape[-1] // self.num_heads
         parts = ops.reshape(vectors, (-1, self.num_heads, size))
         return ops.swapaxes(parts, 0, 1)
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class IntraBatchClassifier(ConfiguredLayer):
+    """Classifies embeddings before and after `BatchMessagePassing`.
+
+    The layer that `IntraBatchLoss` trains with the encoder: message passing,
+    a linear classifier of its inputs and one of its outputs. Not used after
+    training.
+
+    Args:
+        num_classes: number of training classes, at least 1.
+        num_steps, num_heads, hidden_factor: see `BatchMessagePassing`, also
+            for the arguments of a call.
+
+    Output shape:
+        Two of (batch, num_classes): logits of the plain and of the refined
+        embeddings, float32 at least.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        classifier = gsp.layers.IntraBatchClassifier(num_classes=5, num_heads=2)
+        plain, refined = classifier(np.ones((3, 8), "float32"))
+        assert plain.shape == refined.shape == (3, 5)
+        ```
+
+    Reference:
+        Learning Intra-Batch Connections for Deep Metric Learning (LIBC), 3.3
+        and 3.4.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_steps: int = 1,
+        num_heads: int = 4,
+        *,
+        hidden_factor: int = 4,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(num_classes=num_classes)
+        self.num_classes = num_classes
+        self.num_steps = num_steps
+        self.num_heads = num_heads
+        self.hidden_factor = hidden_factor
+        self.messages = BatchMessagePassing(
+            num_steps,
+            num_heads,
+            hidden_factor=hidden_factor,
+            name="messages",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape: tuple) -> None:
+        """Creates the weights of message passing and of both classifiers."""
+        self.messages.build(input_shape)
+        for name in ("plain", "refined"):
+            kernel = self.full_precision_weight(
+                f"{name}_kernel", (input_shape[-1], self.num_classes)
+            )
+            bias = self.full_precision_weight(
+                f"{name}_bias", (self.num_classes,), "zeros"
+            )
+            setattr(self, f"{name}_weights", (kernel, bias))
+
+    def call(
+        self, embeddings: Tensor, groups: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Returns logits of the plain and of the refined embeddings."""
+        refined = self.messages(embeddings, groups=groups)
+        return (
+            _logits(embeddings, *self.plain_weights),
+            _logits(refined, *self.refined_weights),
+        )
+
+
+def _logits(embeddings, kernel, bias):
+    embeddings = at_least_float32(embeddings)
+    kernel = ops.cast(kernel, embeddings.dtype)
+    return ops.matmul(embeddings, kernel) + ops.cast(bias, embeddings.dtype)

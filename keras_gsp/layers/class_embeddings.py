@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import keras
+from keras import constraints, initializers, regularizers, saving
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.ops.arguments import check_count
@@ -10,37 +10,31 @@ from keras_gsp.ops.labels import class_indices, numeric_labels, rows_of
 from keras_gsp.ops.tensor import Tensor
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
+@saving.register_keras_serializable(package="keras_gsp")
 class ClassEmbeddings(ConfiguredLayer):
-    """Looks up a trainable vector for each class label.
+    """Looks up a trainable vector for each class label, a target of ZSR.
 
-    The targets of the zero-shot regularizer: `ZeroShotLoss.compute` takes
-    the whole table, `layer.embeddings`. Table and output keep the variable's
-    dtype (float32) under a mixed policy.
+    `ZeroShotLoss.compute` takes the whole table, `layer.embeddings`. Table and
+    output keep the variable's dtype (float32) under a mixed policy.
 
     Args:
         num_classes: int, at least 1. Labels are whole numbers in
             [0, num_classes).
         embedding_size: int, at least 1.
         embeddings_initializer: initializer of the table. Default `None`: a
-            truncated normal of standard deviation sqrt(2 / embedding_size),
-            which gives vectors of norm about sqrt(2) for any number of
-            classes. The reference code's `"he_normal"` depends on it: norm
-            3.8 for 18 classes, 0.15 for 11,318.
+            truncated normal that gives norms of about sqrt(2). Those of the
+            reference code's `"he_normal"` depend on the number of classes:
+            3.8 for 18, 0.15 for 11,318.
         embeddings_regularizer: regularizer of the table. Default none.
         embeddings_constraint: constraint on the table. Default none.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        labels: (batch,) or (batch, 1), integers or whole floats.
+        labels: (batch,) or (batch, 1), integers or whole floats. One outside
+            [0, num_classes) raises `ValueError` (in a TensorFlow graph
+            `tf.errors.InvalidArgumentError`; under XLA its vector is NaN).
 
     Output shape:
         (batch, embedding_size).
-
-    Raises:
-        ValueError: a size below 1; in a call, a label outside
-            [0, num_classes) (`tf.errors.InvalidArgumentError` in a
-            TensorFlow graph; under XLA its vector is NaN instead).
 
     Example:
         ```python
@@ -71,15 +65,9 @@ class ClassEmbeddings(ConfiguredLayer):
         check_count(num_classes=num_classes, embedding_size=embedding_size)
         self.num_classes = num_classes
         self.embedding_size = embedding_size
-        self.embeddings_initializer = keras.initializers.get(
-            embeddings_initializer
-        )
-        self.embeddings_regularizer = keras.regularizers.get(
-            embeddings_regularizer
-        )
-        self.embeddings_constraint = keras.constraints.get(
-            embeddings_constraint
-        )
+        self.embeddings_initializer = initializers.get(embeddings_initializer)
+        self.embeddings_regularizer = regularizers.get(embeddings_regularizer)
+        self.embeddings_constraint = constraints.get(embeddings_constraint)
         # The shape needs no input: the table exists before any call.
         self.build()
 
@@ -95,7 +83,7 @@ class ClassEmbeddings(ConfiguredLayer):
             name="embeddings",
             shape=(self.num_classes, self.embedding_size),
             initializer=self.embeddings_initializer
-            or keras.initializers.VarianceScaling(2.0, mode="fan_out"),
+            or initializers.VarianceScaling(2.0, mode="fan_out"),
             regularizer=self.embeddings_regularizer,
             constraint=self.embeddings_constraint,
             autocast=False,

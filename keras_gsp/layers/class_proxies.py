@@ -31,7 +31,6 @@ class ClassProxies(ConfiguredLayer):
         proxies_regularizer: regularizer of the proxies, for example
             `gsp.losses.CenterRegularizer`. It receives the whole weight.
         proxies_constraint: constraint on the proxies.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         embeddings: (batch, embedding_size), of any norm.
@@ -42,21 +41,15 @@ class ClassProxies(ConfiguredLayer):
         (batch, num_classes, proxies_per_class), float32 or float64 under
         every dtype policy: losses multiply cosines by up to 40.
 
-    Raises:
-        ValueError: a count below 1, embeddings of another rank or unknown
-            size.
-
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    proxies = gsp.layers.ClassProxies(num_classes=5, proxies_per_class=2)
-    similarities = proxies(np.eye(3, 8, dtype="float32"))
-    assert similarities.shape == (3, 5, 2)
-    assert proxies.proxies.shape == (5, 2, 8)
-    ```
+        proxies = gsp.layers.ClassProxies(num_classes=5, proxies_per_class=2)
+        assert proxies(np.eye(3, 8)).shape == (3, 5, 2)
+        assert proxies.proxies.shape == (5, 2, 8)
+        ```
     """
 
     def __init__(
@@ -105,11 +98,7 @@ class ClassProxies(ConfiguredLayer):
         )
 
     def flat_proxies(self) -> Tensor:
-        """Returns the proxies as rows, in the order of `proxy_labels`.
-
-        Returns:
-            (num_classes * proxies_per_class, embedding_size), not normalized.
-        """
+        """Returns the proxies as rows, not normalized, ordered by class."""
         size = self.proxies.shape[-1]
         return ops.reshape(self.proxies, (-1, size))
 
@@ -118,10 +107,3 @@ class ClassProxies(ConfiguredLayer):
         """Class of each row of `flat_proxies()`, int32."""
         classes = np.arange(self.num_classes, dtype="int32")
         return np.repeat(classes, self.proxies_per_class)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns (batch, num_classes, proxies_per_class)."""
-        return (input_shape[0], self.num_classes, self.proxies_per_class)
-
-    # The symbolic dtype is that of `call`, not the compute dtype.
-    compute_output_spec = keras.Operation.compute_output_spec

@@ -12,11 +12,8 @@ class Configured:
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, read from their attributes.
 
-        The arguments are those of `__init__` and, if it passes on
-        `**kwargs`, of the base's `__init__`.
-
-        Raises:
-            AttributeError: an argument without its attribute.
+        They are those of `__init__` and, if it passes on `**kwargs`, of the
+        base's. Raises `AttributeError` for an argument without its attribute.
         """
         is_layer = isinstance(self, keras.layers.Layer)
         config = super().get_config() if is_layer else {}  # type: ignore[misc]
@@ -45,13 +42,9 @@ def _arguments_of(kind: type) -> list[str]:
             break
         if "__init__" in vars(base):
             known = inspect.signature(vars(base)["__init__"]).parameters
-            is_rest = {one.kind == one.VAR_KEYWORD for one in known.values()}
-            names += [
-                name
-                for name, one in known.items()
-                if name != "self" and one.kind != one.VAR_KEYWORD
-            ]
-            if True not in is_rest:
+            rest = {n for n, x in known.items() if x.kind == x.VAR_KEYWORD}
+            names += [name for name in known if name not in {"self", *rest}]
+            if not rest:
                 break
     return names
 

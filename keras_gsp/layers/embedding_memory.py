@@ -21,21 +21,15 @@ class EmbeddingMemory(ConfiguredLayer):
     oldest slots with the batch, without gradient, and returns the whole
     memory for the `between` of any pair loss. `excluded` marks empty slots
     and, for each sample, the slot it was just written to, so that no sample is
-    compared with itself.
-
-    The state is kept in non-trainable weights, so checkpoints and `.keras`
-    files contain it. The first `warmup_steps` steps fill the memory, too, but
-    `is_warm` stays False during them, while embeddings change too fast to be
-    compared across steps. The reference code also waits until the memory is
-    full; here empty slots are excluded instead.
-
-    Under `tf.distribute`, pass the batch of all replicas.
+    compared with itself. The state is kept in non-trainable weights, so files
+    contain it. Under `tf.distribute`, pass the batch of all replicas.
 
     Args:
         capacity: int, number of slots, at least the batch size.
-        warmup_steps: int, training steps before `is_warm`, at least 0.
-            Default 0.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
+        warmup_steps: int, training steps that fill the memory before `is_warm`,
+            while embeddings change too fast to be compared across steps, at
+            least 0. Default 0. The reference code also waits until the memory
+            is full; here empty slots are excluded instead.
 
     Call arguments:
         embeddings: (batch, embedding_size).
@@ -51,8 +45,7 @@ class EmbeddingMemory(ConfiguredLayer):
 
     Raises:
         TypeError: labels that are strings.
-        ValueError: an argument outside its range; a batch larger than the
-            memory or labels that are not whole
+        ValueError: a batch larger than the memory or labels that are not whole
             (`tf.errors.InvalidArgumentError` in a TensorFlow graph).
 
     Example:
@@ -60,17 +53,11 @@ class EmbeddingMemory(ConfiguredLayer):
         import numpy as np
         import keras_gsp as gsp
 
-        memory = gsp.layers.EmbeddingMemory(100, warmup_steps=2)
+        memory = gsp.layers.EmbeddingMemory(100)
         loss = gsp.losses.ContrastiveLoss()
-        rng = np.random.default_rng(0)
-        for step in range(4):
-            embeddings = rng.normal(size=(8, 16))
-            labels = np.arange(8) % 4
-            *references, excluded = memory(embeddings, labels, training=True)
-            if memory.is_warm:
-                value = loss.between(
-                    labels, embeddings, *references, excluded=excluded
-                )
+        embeddings, labels = np.random.normal(size=(8, 16)), np.arange(8) % 4
+        *references, excluded = memory(embeddings, labels, training=True)
+        value = loss.between(labels, embeddings, *references, excluded=excluded)
         ```
 
     Reference:
@@ -105,8 +92,10 @@ class EmbeddingMemory(ConfiguredLayer):
         self.embeddings = self._add_state(
             "embeddings", (self.capacity, size), self.variable_dtype
         )
+        # int64 where the backend has it.
+        widest = ops.convert_to_tensor(np.zeros((), "int64")).dtype
         self.labels = self._add_state(
-            "labels", (self.capacity,), _widest_integer()
+            "labels", (self.capacity,), keras.backend.standardize_dtype(widest)
         )
         self.position = self._add_state("position", (), "int32")
         self.num_filled = self._add_state("num_filled", (), "int32")
@@ -138,8 +127,15 @@ class EmbeddingMemory(ConfiguredLayer):
 
     def _enqueue(self, embeddings, labels):
         """Overwrites the oldest slots and returns their indices, (batch,)."""
-        labels = self._checked_to_fit(labels)
         batch = ops.shape(labels)[0]
+        # JAX infers shapes with symbols, which cannot be compared.
+        if isinstance(batch, int) or ops.is_tensor(batch):
+            labels = require(
+                labels,
+                batch <= self.capacity,
+                f"A batch must fit into `capacity={self.capacity}` slots.",
+                batch=batch,
+            )
         position = ops.convert_to_tensor(self.position)
         # `arange` needs a static length: a cast one is traced on JAX.
         offsets = ops.arange(ops.shape(labels)[0], dtype="int32")
@@ -156,19 +152,6 @@ class EmbeddingMemory(ConfiguredLayer):
         )
         self.num_steps.assign(self.num_steps + 1)
         return slots
-
-    def _checked_to_fit(self, labels):
-        expectation = (
-            f"A batch must fit into the memory of `capacity={self.capacity}` "
-            "slots."
-        )
-        batch = ops.shape(labels)[0]
-        # JAX infers shapes with symbols, which cannot be compared.
-        if isinstance(batch, int) or ops.is_tensor(batch):
-            return require(
-                labels, batch <= self.capacity, expectation, batch=batch
-            )
-        return labels
 
     def _as_integers(self, labels):
         labels = flat_labels(labels)
@@ -190,9 +173,3 @@ class EmbeddingMemory(ConfiguredLayer):
             autocast=False,
             aggregation="only_first_replica",
         )
-
-
-def _widest_integer():
-    """int64 where the backend has it."""
-    widest = ops.convert_to_tensor(np.zeros((), "int64")).dtype
-    return keras.backend.standardize_dtype(widest)

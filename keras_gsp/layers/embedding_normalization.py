@@ -13,31 +13,22 @@ from keras_gsp.ops.tensor import Tensor
 class EmbeddingNormalization(ConfiguredLayer):
     """Normalizes embeddings to the unit sphere or into the unit ball.
 
+    The output is float32 under every mixed policy: eight bits of mantissa are
+    too few to rank neighbors.
+
     Args:
         normalization: `"l2"` (default), `x / |x|`; `"ball"`, `x / max(1,
             |x|)`, the choice of the chance constrained programming papers; or
             `None`, no change.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
-
-    Input shape:
-        (..., embedding_size).
-
-    Output shape:
-        The same. The output is float32 under every mixed policy: eight bits
-        of mantissa are too few to rank neighbors.
-
-    Raises:
-        ValueError: any other `normalization`.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    layer = gsp.layers.EmbeddingNormalization("ball")
-    assert np.allclose(layer(np.array([[3.0, 4.0]])), [[0.6, 0.8]])
-    ```
+        layer = gsp.layers.EmbeddingNormalization("ball")
+        assert np.allclose(layer(np.array([[3.0, 4.0]])), [[0.6, 0.8]])
+        ```
     """
 
     def __init__(self, normalization: str | None = "l2", **kwargs: Any) -> None:

@@ -17,17 +17,7 @@ class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
     your own, call it once, on the image or any features.
 
     Args:
-        preprocessing: `gsp.data.Preprocessing`.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
-
-    Input shape:
-        Any.
-
-    Output shape:
-        That of the input.
-
-    Raises:
-        TypeError: an object without the methods of `Preprocessing`.
+        preprocessing: `gsp.data.Preprocessing`; `TypeError` for another.
 
     Example:
 
@@ -37,9 +27,7 @@ class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
 
     cut = gsp.data.Preprocessing(32, 36)
     image = keras.Input((32, 32, 3))
-    features = keras.layers.Conv2D(8, 3)(
-        gsp.layers.ExpectedPreprocessing(cut)(image)
-    )
+    features = gsp.layers.ExpectedPreprocessing(cut)(image)
     encoder = keras.Model(image, keras.layers.GlobalMaxPooling2D()(features))
     assert gsp.data.preprocessing_of(encoder) == cut
     ```

@@ -28,19 +28,15 @@ class LearnedBoundary(ConfiguredLayer):
             for all.
         initial_boundary: distance, positive. Default 1.2.
         boundary_regularizer: regularizer of the boundaries. Default none.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         labels: (batch,) or (batch, 1), the classes of the anchors; with one
-            boundary for all only the batch size is used.
+            boundary for all only the batch size is used. One outside [0,
+            num_classes) raises `ValueError` (in a TensorFlow graph
+            `tf.errors.InvalidArgumentError`; under XLA its boundary is NaN).
 
     Output shape:
         (batch,), distances.
-
-    Raises:
-        ValueError: an argument outside its range; in a call, a label outside
-            [0, num_classes) (`tf.errors.InvalidArgumentError` in a
-            TensorFlow graph; under XLA its boundary is NaN instead).
 
     Example:
 
@@ -50,12 +46,10 @@ class LearnedBoundary(ConfiguredLayer):
     import keras_gsp as gsp
 
     encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-    learner = gsp.models.MetricLearner(
-        encoder, loss_layer=gsp.layers.LearnedBoundary(num_classes=3)
-    )
+    boundary = gsp.layers.LearnedBoundary(num_classes=3)
+    learner = gsp.models.MetricLearner(encoder, loss_layer=boundary)
     learner.compile("adam", loss=gsp.losses.MarginLoss(learn_beta=True))
-    images = np.random.default_rng(0).normal(size=(12, 8))
-    learner.fit(images, np.arange(12) % 3, verbose=0)
+    learner.fit(np.random.normal(size=(12, 8)), np.arange(12) % 3, verbose=0)
     ```
 
     Reference:

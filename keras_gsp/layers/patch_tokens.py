@@ -12,11 +12,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class PatchTokens(ConfiguredLayer):
-    """Removes the first tokens of a sequence, and of its mask.
-
-    Keras's `Cropping1D` drops the mask, so that a pooling after it would pool
-    padding.
-    """
+    """Removes the first tokens of a sequence and of its mask."""
 
     def __init__(self, prefix_tokens: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -37,18 +33,16 @@ class PatchTokens(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, tokens - prefix_tokens, channels)."""
-        shape = tuple(input_shape)
-        _check_rank(shape)
-        if shape[1] is None:
+        batch, tokens, channels = shape = _of_tokens(input_shape)
+        if tokens is None:
             return shape
-        left = shape[1] - self.prefix_tokens
-        if left < 1:
+        if tokens <= self.prefix_tokens:
             raise ValueError(
                 "There must be tokens after the first `prefix_tokens`. "
                 f"Received: prefix_tokens={self.prefix_tokens}, tokens of "
                 f"shape {shape}."
             )
-        return shape[0], left, shape[2]
+        return batch, tokens - self.prefix_tokens, channels
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -79,7 +73,7 @@ class TokenGrid(ConfiguredLayer):
     def call(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the patches as a map."""
         _check_no_mask(tokens, mask)
-        _check_rank(tokens.shape)
+        _of_tokens(tokens.shape)
         patches = tokens[:, self.prefix_tokens :]
         # The batch size, not -1: surplus tokens must not become images.
         shape = (ops.shape(tokens)[0], *self.grid_shape, tokens.shape[-1])
@@ -102,15 +96,16 @@ class TokenGrid(ConfiguredLayer):
 def _check_no_mask(tokens, mask):
     if mask is not None:
         raise ValueError(
-            "All tokens of a feature map must count: it has no mask. "
-            "Received: masked tokens of shape "
-            f"{tuple(tokens.shape)}. Pool them as a sequence."
+            "All tokens of a feature map must count: it has no mask. Received: "
+            f"masked tokens of shape {tuple(tokens.shape)}. Pool them as a "
+            "sequence."
         )
 
 
-def _check_rank(shape):
+def _of_tokens(shape):
     if len(shape) != 3:
         raise ValueError(
             "Tokens must have shape (batch, tokens, channels). Received: "
             f"shape {tuple(shape)}."
         )
+    return tuple(shape)

@@ -2,18 +2,27 @@
 
 from typing import Any
 
-import keras
-from keras import ops
+from keras import constraints, initializers, ops, regularizers, saving
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.layers.pooling.feature_pooling import known_channels
+from keras_gsp.layers.pooling.feature_pooling import (
+    flat_features,
+    known_channels,
+)
 from keras_gsp.ops.arguments import check_choice, check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
-from keras_gsp.ops.prototype_assignment import soft_histogram
+from keras_gsp.ops.distances import pairwise_distances
+from keras_gsp.ops.masked_reductions import (
+    kept_from_mask,
+    masked_mean,
+    zero_where_empty,
+    zero_where_masked,
+)
+from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
+@saving.register_keras_serializable(package="keras_gsp")
 class PrototypeHistogram(ConfiguredLayer):
     """Computes the share of an image's features near each learned prototype.
 
@@ -24,19 +33,17 @@ class PrototypeHistogram(ConfiguredLayer):
     poolings other than GSP, whose histogram with `transport_ratio=1` equals
     this one with `affinity="l2"` in the unit ball. Features are not normalized
     here: `build_encoder` puts `EmbeddingNormalization("ball")` before this
-    layer. Softmax and output are float32 at least.
+    layer.
 
     Args:
         num_prototypes: int, at least 1. Default 64.
         inverse_temperature: float, positive. Default 10.0, as in the XML
-            paper, for dot products in [-1, 1]. GSP has another default, for
-            distances in [0, 2].
+            paper, for dot products in [-1, 1].
         affinity: `"dot"` (default), as in the paper, or `"l2"`. Lemma 2.1 of
             the paper needs `"l2"` or prototypes of equal norm.
         prototype_initializer: default `"glorot_uniform"`.
         prototype_regularizer: default none.
         prototype_constraint: default none.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         features: (batch, height, width, channels) or (batch, tokens,
@@ -45,11 +52,8 @@ class PrototypeHistogram(ConfiguredLayer):
             that count. Default `None`: the Keras mask of the features, if any.
 
     Output shape:
-        (batch, num_prototypes). Rows sum to 1; an all-masked row is zero.
-
-    Raises:
-        ValueError: an argument outside its range, unknown channels, an input
-            of another rank.
+        (batch, num_prototypes), float32 at least. Rows sum to 1; an all-masked
+        row is zero.
 
     Example:
         ```python
@@ -57,8 +61,7 @@ class PrototypeHistogram(ConfiguredLayer):
         import keras_gsp as gsp
 
         layer = gsp.layers.PrototypeHistogram(8)
-        features = np.random.default_rng(0).normal(size=(2, 7, 7, 16))
-        histograms = layer(features)  # (2, 8), rows sum to 1
+        histograms = layer(np.random.normal(size=(2, 7, 7, 16)))  # (2, 8)
         ```
 
     Reference:
@@ -79,17 +82,13 @@ class PrototypeHistogram(ConfiguredLayer):
         super().__init__(**kwargs)
         check_count(num_prototypes=num_prototypes)
         check_positive(inverse_temperature=inverse_temperature)
+        check_choice("dot", "l2", affinity=affinity)
         self.num_prototypes = num_prototypes
         self.inverse_temperature = inverse_temperature
-        check_choice("dot", "l2", affinity=affinity)
         self.affinity = affinity
-        self.prototype_initializer = keras.initializers.get(
-            prototype_initializer
-        )
-        self.prototype_regularizer = keras.regularizers.get(
-            prototype_regularizer
-        )
-        self.prototype_constraint = keras.constraints.get(prototype_constraint)
+        self.prototype_initializer = initializers.get(prototype_initializer)
+        self.prototype_regularizer = regularizers.get(prototype_regularizer)
+        self.prototype_constraint = constraints.get(prototype_constraint)
         self.supports_masking = True
 
     def build(self, input_shape: tuple) -> None:
@@ -105,35 +104,29 @@ class PrototypeHistogram(ConfiguredLayer):
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the histograms of a batch of feature maps."""
-        return soft_histogram(
-            features,
-            self.prototypes,
-            inverse_temperature=self.inverse_temperature,
-            affinity=self.affinity,
-            mask=mask,
-        )
+        features = zero_where_masked(at_least_float32(features), mask)
+        features = flat_features(features)
+        prototypes = ops.cast(self.prototypes, features.dtype)
+        if self.affinity == "l2":
+            affinities = -pairwise_distances(features, prototypes)
+        else:
+            affinities = full_matmul(features, ops.transpose(prototypes))
+        shares = ops.softmax(self.inverse_temperature * affinities, axis=-1)
+        if mask is not None:
+            mask = ops.reshape(mask, ops.shape(shares)[:2])
+        kept = kept_from_mask(mask, shares.dtype)
+        return zero_where_empty(masked_mean(shares, kept), mask)
 
     def adapt(
         self, features: Tensor, *, max_features: int = 20_000, seed: int = 0
     ) -> None:
-        """Initializes the prototypes with features that cover the data.
-
-        Greedy k-center on the unit ball. For the arguments and errors see
-        `GeneralizedSumPooling.adapt`.
-        """
+        """Initializes the prototypes; see `GeneralizedSumPooling.adapt`."""
         features = ops.convert_to_tensor(features)
         if not self.built:
             self.build(features.shape)
         self.prototypes.assign(
             prototype_cover(features, self.num_prototypes, max_features, seed)
         )
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns (batch, num_prototypes)."""
-        return input_shape[0], self.num_prototypes
-
-    # The symbolic dtype is that of `call`, not the compute dtype.
-    compute_output_spec = keras.Operation.compute_output_spec
 
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
         """Returns no mask: the output has no tokens."""

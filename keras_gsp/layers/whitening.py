@@ -22,9 +22,8 @@ class Whitening(ConfiguredLayer):
     r"""Whitens embeddings with a linear map that `adapt` fits in closed form.
 
     The layer computes `normalize((x - mean) @ kernel)`; mean and kernel are
-    frozen. On the features of a frozen network it is the baseline that a
-    trained head must beat. With the covariance C of all embeddings, S a
-    covariance to whiten and P its inverse square root, `adapt` gives
+    frozen. With the covariance C of all embeddings, S a covariance to whiten
+    and P its inverse square root, `adapt` gives
 
     - without labels, PCA whitening: S = C; the kernel has the `size`
       directions of largest variance, each divided by its standard deviation;
@@ -42,41 +41,28 @@ class Whitening(ConfiguredLayer):
             than dimensions, and small variances are not blown up.
         normalization: `"l2"` (default), `"ball"` or `None`; see
             `EmbeddingNormalization`.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
-
-    Input shape:
-        (batch, embedding_size).
 
     Output shape:
-        (batch, size), float32 under every mixed policy. Before `adapt` these
-        are the first `size` coordinates, normalized.
-
-    Raises:
-        ValueError: an argument outside its range; at `build`, a `size` above
-            that of the input.
+        (batch, size) for embeddings (batch, embedding_size), float32 under
+        every mixed policy. Before `adapt` the first `size` coordinates,
+        normalized.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
-    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6)])
-    images = np.random.default_rng(0).normal(size=(40, 8))
-    labels = np.arange(40) % 5
-    whitening = gsp.layers.Whitening(4, shrinkage=0.1)
-    whitening.adapt(encoder.predict(images, verbose=0), labels)
-    whitened = keras.Model(encoder.inputs, whitening(encoder.outputs[0]))
-    assert whitened(images).shape == (40, 4)
-    ```
+        embeddings = np.random.normal(size=(40, 6))
+        whitening = gsp.layers.Whitening(4, shrinkage=0.1)
+        whitening.adapt(embeddings, labels=np.arange(40) % 5)
+        assert whitening(embeddings).shape == (40, 4)
+        ```
 
     Reference:
         Jegou and Chum, "Negative evidences and co-occurrences in image
-        retrieval: the benefit of PCA and whitening", ECCV 2012. Learned
-        whitening: Radenovic, Tolias and Chum, "Fine-tuning CNN Image
-        Retrieval with No Human Annotation", TPAMI 2018, equations (8) to
-        (10). Their code has no shrinkage and centers by the mean of the
+        retrieval", ECCV 2012. Learned whitening: Radenovic, Tolias and Chum,
+        "Fine-tuning CNN Image Retrieval with No Human Annotation", TPAMI 2018,
+        (8) to (10), whose code has no shrinkage and centers by the mean of the
         queries; here it is the mean of all embeddings.
     """
 
@@ -136,13 +122,12 @@ class Whitening(ConfiguredLayer):
             labels: (samples,), numbers or strings, for learned whitening.
                 Default `None`: PCA whitening.
             pairs: (pairs, 2), positions of matching samples, in place of
-                labels. Default `None`.
+                labels.
 
         Raises:
-            ValueError: embeddings that are not finite or have fewer columns
-                than `size`; without shrinkage, too few samples, or directions
-                without variance; both labels and pairs; positions of no
-                sample; a class structure without two samples in any class.
+            ValueError: arguments that are not so, or both labels and pairs;
+                without shrinkage, too few samples or directions without
+                variance; no class of two samples.
         """
         rows = checked_embeddings(embeddings).astype("float64")
         if not self.built:
@@ -150,32 +135,21 @@ class Whitening(ConfiguredLayer):
         mean = rows.mean(axis=0)
         total = _covariance(rows - mean, len(rows) - 1)
         if labels is None and pairs is None:
-            inverse = self._inverse_root(total, len(rows) - 1, self.size)
-            kernel = inverse[:, : self.size]
+            kernel = self._inverse_root(total, len(rows) - 1, self.size)
         else:
             residuals, rank = _residuals(rows, labels, pairs)
             within = _covariance(residuals, rank)
             inverse = self._inverse_root(within, rank, rows.shape[1])
             kernel = inverse @ _leading(inverse.T @ total @ inverse)[1]
-            kernel = kernel[:, : self.size]
+        kernel = kernel[:, : self.size]
         # The sign of an eigenvector is arbitrary: the largest entry decides.
         largest = np.abs(kernel).argmax(axis=0)
         kernel = kernel * np.sign(kernel[largest, np.arange(self.size)])
         self.mean.assign(mean)
         self.kernel.assign(kernel)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns (batch, size)."""
-        return input_shape[0], self.size
-
-    # The symbolic dtype is that of `call`, not the compute dtype.
-    compute_output_spec = keras.Operation.compute_output_spec
-
     def _inverse_root(self, covariance, rank, used):
-        """Eigenvectors over root eigenvalues, the largest of these first.
-
-        Of these directions the first `used` must have some variance.
-        """
+        """Eigenvectors over root eigenvalues; `used` must have variance."""
         dimensions = len(covariance)
         if not self.shrinkage and rank < dimensions:
             raise ValueError(
@@ -192,11 +166,10 @@ class Whitening(ConfiguredLayer):
         # Smaller deviations than float32 resolves beside the largest one.
         smallest = np.finfo("float32").eps ** 2 * variances[0]
         if not variances[used - 1] > smallest:
-            count = int((variances > smallest).sum())
             raise ValueError(
                 f"`embeddings` must vary in at least {used} directions. "
-                f"Received: {count}. Set `shrinkage` above 0 or, for PCA "
-                "whitening, lower `size`."
+                f"Received: {int((variances > smallest).sum())}. Set "
+                "`shrinkage` above 0 or, for PCA whitening, lower `size`."
             )
         return directions / np.sqrt(np.maximum(variances, smallest))
 
@@ -219,14 +192,9 @@ def _residuals(rows, labels, pairs):
         )
     if pairs is not None:
         pairs = ops.convert_to_numpy(pairs)
-        is_position = pairs.dtype.kind in "iu" and pairs.ndim == 2
-        if not (
-            is_position
-            and pairs.shape[1] == 2
-            and len(pairs)
-            and 0 <= pairs.min()
-            and pairs.max() < len(rows)
-        ):
+        is_position = pairs.dtype.kind in "iu" and pairs.size > 0
+        is_position &= pairs.shape[1:] == (2,)
+        if not is_position or pairs.min() < 0 or pairs.max() >= len(rows):
             raise ValueError(
                 "`pairs` must have shape (pairs, 2), positions in [0, "
                 f"{len(rows)}). Received: shape {pairs.shape}, dtype "

@@ -1,4 +1,4 @@
-"""Contrastive loss on distances."""
+"""Contrastive losses on distances (C2) and on cosines (C1)."""
 
 from typing import Any
 
@@ -8,8 +8,12 @@ from keras import ops
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.pairs import anchor_shares
+from keras_gsp.ops.pairs import anchor_shares, shares_of_mean_anchor
+from keras_gsp.ops.precision import full_matmul
 from keras_gsp.ops.tensor import Tensor
+
+# A positive pair this close to cosine 1 is one image twice, up to rounding.
+_IDENTICAL = 1e-5
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -22,36 +26,29 @@ class ContrastiveLoss(PairLoss):
     `sum_positive (d - positive_margin)_+ / #{positive pairs above 0}
     + sum_negative (negative_margin - d)_+ / #{negative pairs above 0}`
 
-    Each sum is averaged over its own active pairs of all anchors. A batch
-    without positive pairs gives the negative part alone, one without any
-    active pair gives 0. Two equal embeddings have distance 0 and no gradient.
+    A batch without positive pairs gives the negative part alone, one without
+    any active pair 0. Two equal embeddings have distance 0 and no gradient.
 
     Args:
         positive_margin: distance, at least 0, below which positives cost
             nothing. Default 0.
         negative_margin: distance, at least 0, above which negatives cost
             nothing. Default 0.5.
-        **kwargs: those of `PairLoss`.
 
     Example:
+        ```python
+        import keras
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-    model.compile("adam", loss=gsp.losses.ContrastiveLoss())
-    images = np.random.default_rng(0).normal(size=(12, 8))
-    model.fit(images, np.arange(12) % 3, verbose=0)
-    ```
+        model = keras.Sequential([keras.layers.Dense(4)])
+        model.compile("adam", loss=gsp.losses.ContrastiveLoss())
+        model.fit(np.random.normal(size=(12, 8)), np.arange(12) % 3, verbose=0)
+        ```
 
     Reference:
-        "C2" of Gürbüz et al., "Generalized Sum Pooling for Metric Learning",
-        ICCV 2023. Equation (2.1.1) of the thesis adds a hinge
-        `(d - negative_margin)_+` to positive pairs, a misprint; its code, and
-        this class, does not. The code divides by the count + 1e-16, this
-        class by the count, or by 1 when it is 0.
+        "C2" of Gürbüz et al., ICCV 2023. Equation (2.1.1) of the thesis adds a
+        hinge `(d - negative_margin)_+` to positive pairs, a misprint.
     """
 
     def __init__(
@@ -78,11 +75,66 @@ class ContrastiveLoss(PairLoss):
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.positive_margin)
         too_near = ops.relu(self.negative_margin - distances)
-        return _active_mean(too_far, positive) + _active_mean(
-            too_near, negative
-        )
+        attraction = _active_mean(too_far, positive)
+        return attraction + _active_mean(too_near, negative)
 
 
 def _active_mean(hinges, weights):
     active = ops.sum(weights * ops.cast(hinges > 0.0, hinges.dtype))
     return anchor_shares(ops.sum(weights * hinges, axis=1), active)
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class CosineContrastiveLoss(PairLoss):
+    """Contrastive loss on cosines (C1), used with embedding memories.
+
+    With `s` the inner product of normalized embeddings, over ordered pairs of
+    two different embeddings:
+
+    `(sum_positive (1 - 1e-5 - s)_+ + sum_negative (s - margin)_+) / anchors`
+
+    The sums are divided by the number of anchors, not of pairs: the loss
+    grows with the batch or the memory. Without positive pairs the negative
+    part remains, without any pair it is 0.
+
+    Args:
+        margin: cosine, at least 0, below which negatives cost nothing.
+            Default 0.5.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        loss = gsp.losses.CosineContrastiveLoss(margin=0.5)
+        value = loss(np.array([0, 0, 1, 1]), np.eye(4, 3))
+        ```
+
+    Reference:
+        "C1" of Gürbüz et al., ICCV 2023, after Wang et al., "Cross-Batch
+        Memory for Embedding Learning", CVPR 2020 (not Hadsell et al. 2006,
+        whose hinge is squared). The value is that of the former's code; the
+        latter's sums `s` where this class sums `s - margin`: the same
+        gradient, a value that jumps at the margin. Both recognize an
+        embedding's pair with itself by the 1e-5; here that pair is removed by
+        its index, and the 1e-5 only absorbs rounding.
+    """
+
+    def __init__(self, margin: float = 0.5, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_not_negative(margin=margin)
+        self.margin = margin
+
+    def anchor_terms(
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
+        """Returns each anchor's sum of hinges."""
+        cosines = full_matmul(embeddings, ops.transpose(references))
+        hinges = positive * ops.relu(1.0 - _IDENTICAL - cosines)
+        hinges += negative * ops.relu(cosines - self.margin)
+        sums = ops.sum(hinges, axis=1)
+        return shares_of_mean_anchor(sums, positive, negative)

@@ -30,39 +30,29 @@ from keras_gsp.ops.tensor import Tensor
 class CrossBatchLoss(Configured):
     """Applies a loss to embeddings predicted by the other half's prototypes.
 
-    The batch is split into two halves without a common class. Prototypes V
-    are fitted to each half in closed form, so that V times the histograms Z
+    The batch is split into two halves without a common class. Prototypes V are
+    fitted to each half in closed form, so that V times the histograms Z
     approximates the embeddings. The prototypes of the other half then predict
-    the embedding of each sample, and the pair loss compares the predicted
-    (expressed) embeddings within each half:
+    (express) the embedding of each sample, and the pair loss compares these
+    within each half:
 
     `Yhat_1 = V_2 Z_1`, `Yhat_2 = V_1 Z_2`,
     `loss = pair_loss(Yhat_1) + pair_loss(Yhat_2)`.
 
-    `reconstruction_weight` r adds
-    `r * mean_b |yhat_b - y_b|^2` over all samples, the paper's joint
-    objective.
-
-    Fit pooled features before normalization:
-    `MetricLearner(regularizer=CrossBatchLoss(...))` takes the histograms and
-    `"pooled"` vectors of its encoder, or its embeddings without such an
+    `MetricLearner(regularizer=CrossBatchLoss(...))` fits the `"pooled"` vectors
+    of its encoder before normalization, or its embeddings without such an
     output. With a proxy loss each half is compared with the learner's proxies.
 
     Args:
-        pair_loss: a `PairLoss`, such as `ContrastiveLoss()`, whose
-            `normalization` is applied to the expressed embeddings. Or a
-            `ProxyLoss`, for `express` and `MetricLearner` only. Or another
-            `MetricLoss` that has an `inside_loss`.
+        pair_loss: a `PairLoss`, whose `normalization` is applied to the
+            expressed embeddings. Or a `ProxyLoss`, for `express` and
+            `MetricLearner` only. Or a `MetricLoss` that has an `inside_loss`.
         ridge: eps of the fit, positive, once for each half (the text before
             (2.10); (2.9) halves it). Default 0.05, the paper's.
         seed: int (the same halves in every call) or `None` (new halves, from
             the global generator of Keras); not used with `first_half`.
-        reconstruction_weight: r, at least 0. Default 0: no such term.
-
-    Raises:
-        TypeError: `pair_loss` neither a pair loss nor a proxy loss, or
-            `seed` neither int nor `None`.
-        ValueError: `ridge` not positive, `reconstruction_weight` negative.
+        reconstruction_weight: r, at least 0, adds `r * mean_b |yhat_b - y_b|^2`
+            over all samples, the paper's joint objective. Default 0.
 
     Example:
         ```python
@@ -109,26 +99,20 @@ class CrossBatchLoss(Configured):
         embeddings: Tensor,
         first_half: Tensor | None = None,
     ) -> Tensor:
-        """Returns the loss of a batch: the sum over its two halves.
+        """Returns the loss of a batch, a scalar: the sum over its two halves.
 
         Args:
             labels: (batch,) or (batch, 1), integers or floats.
             histograms: (batch, num_prototypes), rows that sum to 1.
             embeddings: (batch, embedding_size), fitted and expressed.
             first_half: (batch,), boolean, the samples of the first half; no
-                class should be in both. Drawn by `class_disjoint_halves`
-                when `None`.
-
-        Returns:
-            Scalar, float32 or float64. A half without pairs gives 0 with the
-            pair losses of this package.
+                class should be in both. `None`: drawn by
+                `class_disjoint_halves`, whose errors apply.
 
         Raises:
             TypeError: labels that are strings, `first_half` not boolean, a
                 proxy loss.
-            ValueError: labels that are NaN, wrong shapes, fewer than two
-                classes to split. In a TensorFlow graph the last is
-                `tf.errors.InvalidArgumentError`; XLA cannot raise.
+            ValueError: labels that are NaN, wrong shapes.
         """
         if self.pair_loss.needs:
             raise TypeError(
@@ -162,11 +146,8 @@ class CrossBatchLoss(Configured):
     ) -> Tensor:
         """Returns the embeddings predicted by the other half's prototypes.
 
-        Arguments and errors are those of `compute`.
-
-        Returns:
-            (batch, embedding_size), in the order of the batch, float32 or
-            float64, not normalized.
+        (batch, embedding_size), float32 or float64, not normalized. Arguments
+        and errors are those of `compute`.
         """
         histograms = at_least_float32(histograms)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)

@@ -14,30 +14,24 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class IntraBatchLoss(MetricLoss):
-    r"""Classifies embeddings before and after messages within the batch.
+    r"""Classifies embeddings before and after messages within the batch (LIBC).
 
     With :math:`p(x)` the class probabilities of the plain embeddings and
     :math:`p(x')` those of the embeddings after messages between the samples
     of the batch, both from an `IntraBatchClassifier`, and labels smoothed by
-    :math:`s` over C classes:
+    :math:`s` over C classes, the mean over the batch of
 
     .. math:: H(p(x')) + w H(p(x)), \quad H(p) = -(1 - s) \log p_y
         - \frac{s}{C} \sum_c \log p_c
 
-    each averaged over the batch. The embeddings are not normalized. Requires
+    The embeddings are not normalized. Requires
     `MetricLearner(loss_layer=IntraBatchClassifier(...))` and excludes proxies
-    and memory; a batch without positive pairs is no special case. Within
-    `CrossBatchLoss` the messages come from the same half only (XML, (2.10)).
-    Outside training only the plain embeddings count.
+    and memory. Within `CrossBatchLoss` messages come from the same half only
+    (XML, (2.10)). Outside training only the plain embeddings count.
 
     Args:
         label_smoothing: s, in [0, 1). Default 0.1.
         plain_weight: w, 0 or more. Default 1.
-        **kwargs: `reduction`, `name` and `dtype` of `keras.losses.Loss`.
-
-    Raises:
-        ValueError: an argument outside its range; a label outside
-            [0, num_classes).
 
     Example:
 
@@ -50,15 +44,12 @@ class IntraBatchLoss(MetricLoss):
     classifier = gsp.layers.IntraBatchClassifier(num_classes=3, num_heads=2)
     learner = gsp.models.MetricLearner(encoder, loss_layer=classifier)
     learner.compile("adam", loss=gsp.losses.IntraBatchLoss())
-    images = np.random.default_rng(0).normal(size=(12, 8))
-    learner.fit(images, np.arange(12) % 3, verbose=0)
+    learner.fit(np.random.normal(size=(12, 8)), np.arange(12) % 3, verbose=0)
     ```
 
     Reference:
-        Seidenschwarz et al., "Learning Intra-Batch Connections for Deep
-        Metric Learning" (LIBC), ICML 2021, section 3.4; with GSP and with
-        XML in Table 3 of their papers. Without the temperature of its logits,
-        as the linear classifiers learn their scale.
+        Seidenschwarz et al., "Learning Intra-Batch Connections" (LIBC), ICML
+        2021, 3.4, without the temperature: the classifiers learn a scale.
     """
 
     needs = ("loss_layer",)

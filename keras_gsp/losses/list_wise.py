@@ -1,37 +1,35 @@
-"""Base of the losses on an anchor's ranked list."""
+"""Losses on each anchor's whole ranking: Smooth-AP and recall@k."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.pairs import shares_of_mean_over
-from keras_gsp.ops.precision import full_matmul
+from keras_gsp.ops.precision import full_matmul, smaller
+from keras_gsp.ops.soft_ranks import soft_ranks
 from keras_gsp.ops.tensor import Tensor
 
 
 class ListLoss(PairLoss):
     """Base of the losses on each anchor's whole ranking.
 
-    A subclass defines one method, `list_terms`, from an anchor's similarities
-    to all references to one number. Labels, `between`, proxies and memory
-    work as in `PairLoss`. There is no miner: a ranking needs all references.
-    The loss is the mean over the anchors that have a positive reference; a
-    batch without any gives 0. A positive of weight w counts w times among the
-    positives, and once in the ranks.
+    A subclass defines one method, `list_terms`. Labels, `between`, proxies
+    and memory work as in `PairLoss`. The loss is the mean over the anchors
+    that have a positive reference; a batch without any gives 0. A positive of
+    weight w counts w times among the positives, and once in the ranks.
 
     Args:
         counts_query: whether the anchor is also in its own list, as its most
             similar positive. Default False.
-        **kwargs: those of `PairLoss`; `miner` must stay `None`.
+        **kwargs: those of `PairLoss`; `miner` must stay `None`, as a ranking
+            needs all references.
     """
 
-    def __init__(
-        self,
-        *,
-        counts_query: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, counts_query: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if self.miner is not None:
             raise ValueError(
@@ -43,19 +41,12 @@ class ListLoss(PairLoss):
     def list_terms(
         self, similarities: Tensor, positive: Tensor, counted: Tensor
     ) -> Tensor:
-        """Returns the loss of each anchor's list; defined by each subclass.
+        """Returns the loss of each anchor's list, (batch,); for subclasses.
 
-        Args:
-            similarities: (batch, references), inner products of normalized
-                embeddings, float32 or float64.
-            positive: (batch, references), how much each reference counts as
-                a positive one; 0 where it is none.
-            counted: (batch, references), 1 for each reference that is in the
-                list, 0 for one that is left out.
-
-        Returns:
-            (batch,); the term of an anchor without positives is not used, but
-            must be finite.
+        All are (batch, references): `similarities` the inner products of
+        normalized embeddings in float32 or float64, `positive` how much each
+        reference counts as a positive one, `counted` 1 for those in the list,
+        else 0. The term of an anchor without positives must be finite.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define `list_terms`."
@@ -80,3 +71,134 @@ class ListLoss(PairLoss):
             counted = ops.concatenate([counted, itself], axis=1)
         terms = self.list_terms(similarities, positive, counted)
         return shares_of_mean_over(terms, has_positive)
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class SmoothAPLoss(ListLoss):
+    r"""Average precision of each anchor's ranking, with smooth ranks.
+
+    With r(p) the smooth rank of a positive among all references and
+    :math:`r^+(p)` its smooth rank among the positives (see `soft_ranks`), the
+    mean over the anchors with a positive (0 without any) of
+
+    .. math:: 1 - \frac{1}{|P|} \sum_{p \in P} \frac{r^+(p)}{r(p)}
+
+    Args:
+        temperature: cosine over which a rank changes by one, positive.
+            Default 0.01.
+        counts_query: whether the anchor itself counts as one of its
+            positives, the most similar one. Default True, as in the paper's
+            code; False is average precision as retrieval scores have it.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        value = gsp.losses.SmoothAPLoss()([0, 0, 1, 1], np.eye(4, 3))
+        ```
+
+    Reference:
+        Brown et al., "Smooth-AP", ECCV 2020, equations (6) and (7). Its code
+        needs classes of equal size in consecutive rows; this class does not.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.01,
+        *,
+        counts_query: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(counts_query=counts_query, **kwargs)
+        check_positive(temperature=temperature)
+        self.temperature = temperature
+
+    def list_terms(
+        self, similarities: Tensor, positive: Tensor, counted: Tensor
+    ) -> Tensor:
+        """Returns one minus each anchor's smooth average precision."""
+        is_positive = positive > 0.0
+        ranks = soft_ranks(similarities, counted, is_positive, self.temperature)
+        ranks_among_positives = soft_ranks(
+            similarities, is_positive, is_positive, self.temperature
+        )
+        precisions = ranks_among_positives / ops.where(is_positive, ranks, 1.0)
+        count = ops.sum(positive, axis=1)
+        total = ops.sum(positive * precisions, axis=1)
+        return 1.0 - total / ops.where(count > 0.0, count, 1.0)
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class RecallAtKLoss(ListLoss):
+    r"""Smooth recall at k of each anchor's ranking.
+
+    With r(p) the smooth rank of a positive (see `soft_ranks`), the mean over
+    the anchors with a positive (0 without any) of
+
+    .. math:: 1 - \frac{1}{|K|} \sum_{k \in K} \frac{1}{\min(k, |P|)}
+        \min\Big(k, \sum_{p \in P}
+        \sigma\Big(\frac{k - r(p)}{T_\text{rank}}\Big)\Big)
+
+    A positive exactly at rank k counts half, so even a perfect ranking has a
+    loss above 0.
+
+    Args:
+        k: integers of at least 1. Default (1, 2, 4, 8, 16).
+        temperature: cosine over which a rank changes by one, positive.
+            Default 0.01.
+        rank_temperature: ranks over which the step at k is smoothed,
+            positive. Default 1.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        value = gsp.losses.RecallAtKLoss(k=(1, 2))([0, 0, 1, 1], np.eye(4, 3))
+        ```
+
+    Reference:
+        Patel et al., "Recall@k Surrogate Loss", CVPR 2022, equations (5) to
+        (7), with both bounds by k of its code. That code keeps the query in
+        the list, which adds one to every rank; `counts_query=True` does so
+        here, and the query then counts as a positive too.
+    """
+
+    def __init__(
+        self,
+        k: Sequence[int] = (1, 2, 4, 8, 16),
+        *,
+        temperature: float = 0.01,
+        rank_temperature: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(
+            temperature=temperature, rank_temperature=rank_temperature
+        )
+        if isinstance(k, int) or not len(k):
+            raise ValueError(
+                f"`k` must hold at least one integer. Received: k={k!r}."
+            )
+        for depth in k:
+            check_count(k=depth)
+        self.k = list(k)
+        self.temperature = temperature
+        self.rank_temperature = rank_temperature
+
+    def list_terms(
+        self, similarities: Tensor, positive: Tensor, counted: Tensor
+    ) -> Tensor:
+        """Returns one minus each anchor's mean smooth recall."""
+        ranks = soft_ranks(
+            similarities, counted, positive > 0.0, self.temperature
+        )
+        count = ops.sum(positive, axis=1)
+        total = 0.0
+        for k in self.k:
+            within = ops.sigmoid((k - ranks) / self.rank_temperature)
+            hits = ops.sum(positive * within, axis=1)
+            possible = smaller(ops.where(count > 0.0, count, 1.0), k)
+            total += smaller(hits, k) / possible
+        return 1.0 - total / len(self.k)

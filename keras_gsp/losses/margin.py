@@ -23,9 +23,9 @@ class MarginLoss(PairLoss):
     .. math:: \frac{\sum [d_{ap} - \beta + m]_+ + [\beta - d_{an} + m]_+}
         {\text{number of hinges above 0}}
 
-    over all triplets of the batch, or with a miner over the pairs it keeps:
-    `miner="distance_weighted"`, the paper's, draws a negative for each
-    positive. Without positive pairs, or without negative ones, the loss is 0.
+    With a miner the sum is over the pairs it keeps: `"distance_weighted"`, the
+    paper's, draws a negative for each positive. Without positive or without
+    negative pairs the loss is 0.
 
     Args:
         margin: distance, at least 0 (alpha in the paper). Default 0.2.
@@ -35,21 +35,18 @@ class MarginLoss(PairLoss):
             or one per class. `beta` is then not used; outside training, where
             the classes differ, the mean of the boundaries is used. Default
             False.
-        **kwargs: those of `PairLoss`.
 
     Raises:
         RuntimeError: `learn_beta` in a call without the layer.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    loss = gsp.losses.MarginLoss(miner="distance_weighted", seed=0)
-    embeddings = np.random.default_rng(0).normal(size=(6, 4))
-    value = loss(np.array([0, 0, 1, 1, 2, 2]), embeddings)
-    ```
+        loss = gsp.losses.MarginLoss(miner="distance_weighted", seed=0)
+        value = loss(np.array([0, 0, 1, 1]), np.eye(4, 3))
+        ```
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
@@ -75,10 +72,7 @@ class MarginLoss(PairLoss):
     def step_options(
         self, parts: StepParts, is_training: bool = True
     ) -> dict[str, Any]:
-        """Returns each anchor's own boundary if learned, else nothing.
-
-        Outside training one boundary serves all.
-        """
+        """Returns each anchor's boundary if learned; one outside training."""
         if not self.learn_beta:
             return {}
         layer = parts.loss_layer

@@ -22,12 +22,11 @@ class Matryoshka(MetricLoss):
 
     with the sizes m, their weights c and :math:`\nu` the normalization of the
     loss, so that an encoder can later be cut: `truncate_to` of indexes and
-    exports. Each part is normalized anew (for pair losses as their own
-    `normalization` says). Proxies and memory are cut alike, so that one set
-    serves all sizes.
+    exports. Proxies and memory are cut too, so that one set serves all sizes.
 
     Args:
-        loss: a pair loss, list loss or proxy loss.
+        loss: a pair loss, list loss or proxy loss; the latter in
+            `MetricLearner` alone, which gives it the proxies.
         sizes: decreasing sizes of the parts, each at least 1 and at most the
             embedding size. Coordinates beyond the first size are not trained:
             begin with the embedding size. Default `(128, 64, 32, 16)`.
@@ -36,10 +35,7 @@ class Matryoshka(MetricLoss):
 
     Raises:
         TypeError: another loss.
-        ValueError: sizes that grow or repeat, or are below 1; weights that
-            are not positive, or of another number; at the first call, a size
-            above that of the embedding. A proxy loss without `MetricLearner`,
-            which gives it the proxies.
+        ValueError: sizes or weights that are not so.
 
     Example:
 
@@ -48,8 +44,7 @@ class Matryoshka(MetricLoss):
     import keras_gsp as gsp
 
     loss = gsp.losses.Matryoshka(gsp.losses.ContrastiveLoss(), sizes=(8, 4, 2))
-    embeddings = np.random.default_rng(0).normal(size=(4, 8))
-    value = loss(np.array([0, 0, 1, 1]), embeddings)
+    value = loss(np.array([0, 0, 1, 1]), np.eye(4, 8))
     ```
 
     Reference:
@@ -73,7 +68,14 @@ class Matryoshka(MetricLoss):
                 f"`keras_gsp.losses`. Received: loss={loss!r}."
             )
         self.loss = loss
-        self.sizes = _checked_sizes(sizes)
+        self.sizes = tuple(sizes)
+        for size in self.sizes:
+            check_count(sizes=size)
+        if not sizes or [*sizes] != sorted({*sizes}, reverse=True):
+            raise ValueError(
+                "`sizes` must decrease, for example (128, 64, 32, 16). "
+                f"Received: sizes={sizes}."
+            )
         self.weights = None if weights is None else tuple(weights)
         if weights is not None and (
             len(weights) != len(self.sizes) or not all(c > 0 for c in weights)
@@ -90,10 +92,7 @@ class Matryoshka(MetricLoss):
         embeddings: Tensor,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        """Returns the loss of a batch, for a pair or list loss.
-
-        Arguments are those of `loss`.
-        """
+        """Returns the loss of a batch; arguments are those of `loss`."""
         if isinstance(self.loss, ProxyLoss):
             raise ValueError(
                 "`loss` must be a pair loss outside `MetricLearner`: "
@@ -104,7 +103,7 @@ class Matryoshka(MetricLoss):
         embeddings = keras.ops.convert_to_tensor(embeddings)
         return self._sum(
             embeddings,
-            lambda size: self.loss(labels, embeddings[:, :size], sample_weight),
+            lambda m: self.loss(labels, embeddings[:, :m], sample_weight),
         )
 
     def checked_labels(self, labels: Tensor) -> Tensor:
@@ -113,17 +112,13 @@ class Matryoshka(MetricLoss):
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the sum of the training losses of the cut parts."""
-        return self._sum(
-            parts.embeddings,
-            lambda size: self.loss.training_loss(_cut(parts, size)),
-        )
+        loss = self.loss.training_loss
+        return self._sum(parts.embeddings, lambda m: loss(_cut(parts, m)))
 
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the sum of the validation losses of the cut parts."""
-        return self._sum(
-            parts.embeddings,
-            lambda size: self.loss.validation_loss(_cut(parts, size)),
-        )
+        loss = self.loss.validation_loss
+        return self._sum(parts.embeddings, lambda m: loss(_cut(parts, m)))
 
     def _sum(self, embeddings: Tensor, loss_of: Callable[[int], Tensor]) -> Any:
         if self.sizes[0] > embeddings.shape[-1]:
@@ -136,18 +131,6 @@ class Matryoshka(MetricLoss):
             weight * loss_of(size)
             for size, weight in zip(self.sizes, weights, strict=True)
         )
-
-
-def _checked_sizes(sizes):
-    sizes = tuple(sizes)
-    for size in sizes:
-        check_count(sizes=size)
-    if not sizes or list(sizes) != sorted(set(sizes), reverse=True):
-        raise ValueError(
-            "`sizes` must decrease, for example (128, 64, 32, 16). "
-            f"Received: sizes={sizes}."
-        )
-    return sizes
 
 
 def _cut(parts, size):

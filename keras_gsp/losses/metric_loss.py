@@ -18,7 +18,7 @@ class References:
     """Embeddings (references, size) to compare with: proxies, or a memory.
 
     Pairs that `excluded` (batch, references) marks do not count; `is_warm`
-    tells whether they can be used yet, `None`: always.
+    says whether they can be used yet, `None`: always.
     """
 
     labels: Tensor
@@ -53,8 +53,7 @@ class StepParts:
         loss_layer: the layer that holds the weights of a loss.
         first_half: boolean (batch,), halves without a common class.
         references: proxies and memory, if there are any.
-        in_batch_weight: weight of the pairs within the batch when there are
-            `references`.
+        in_batch_weight: weight of the pairs within the batch beside these.
     """
 
     labels: Tensor
@@ -73,43 +72,37 @@ class MetricLoss(Configured, keras.losses.Loss):
     """Base of every loss that `MetricLearner` can be compiled with.
 
     `MetricLearner` calls `training_loss` or `validation_loss`. By default
-    both are the mean of `call(labels, embeddings)`. A loss names the parts of
-    a step that it requires (`needs`) and those that it uses if present
-    (`takes`); `compile` refuses any other part.
+    both are the mean of `call(labels, embeddings)`. `compile` refuses parts of
+    a step that a loss neither `needs` nor `takes`.
 
     Attributes:
-        needs: names among `"proxies"`, `"memory"`, `"class_embeddings"`,
-            `"loss_layer"`, `"histograms"`, `"first_half"`.
-        takes: names among these and `"in_batch_weight"`.
+        needs: parts that are required, among `"proxies"`, `"memory"`,
+            `"class_embeddings"`, `"loss_layer"`, `"histograms"`,
+            `"first_half"`.
+        takes: parts used if present, among these and `"in_batch_weight"`.
 
     Example:
+        ```python
+        import keras
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
+        class MeanSquare(gsp.losses.MetricLoss):
+            def call(self, labels, embeddings):
+                return keras.ops.mean(keras.ops.square(embeddings), axis=-1)
 
-    class MeanSquare(gsp.losses.MetricLoss):
-        def call(self, labels, embeddings):
-            return keras.ops.mean(keras.ops.square(embeddings), axis=-1)
-
-    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-    learner = gsp.models.MetricLearner(encoder)
-    learner.compile("sgd", loss=MeanSquare())
-    learner.fit(np.ones((4, 8)), np.arange(4), verbose=0)
-    ```
+        encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+        learner = gsp.models.MetricLearner(encoder)
+        learner.compile("sgd", loss=MeanSquare())
+        learner.fit(np.ones((4, 8)), np.arange(4), verbose=0)
+        ```
     """
 
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
 
     def checked_labels(self, labels: Tensor) -> Tensor:
-        """Returns labels as this loss takes them: (batch,) numbers.
-
-        Raises:
-            TypeError: strings.
-            ValueError: wrong shape.
-        """
+        """Returns labels as this loss takes them: (batch,) numbers."""
         return flat_labels(labels)
 
     def training_loss(self, parts: StepParts) -> Tensor:

@@ -26,44 +26,35 @@ class PotentialFieldLoss(PairLoss):
         \psi_\text{rep}(d) = \frac{1}{\min(d, r)^{\alpha}}
 
     for equal and unequal class, with r the `radius` and :math:`\alpha` the
-    `decay`. Inside the radius there is no attraction, outside it no
-    repulsion, and attraction fades with distance: far positives, often
-    mislabeled, have little influence. An anchor's term is the sum over all
-    references, the loss is the mean over the anchors. With the proxies of a
-    `MetricLearner`, every sample and proxy is an anchor and a reference, as
-    in the paper, whatever `in_batch_weight` is. A batch without positive
-    pairs gives the repulsion alone, one without any pair 0.
-
-    Most of the value is constant: every negative outside the radius adds
-    :math:`r^{-\alpha}`, 625 with the defaults. Only changes are meaningful.
+    `decay`: far positives, often mislabeled, have little influence. The loss
+    is the mean over the anchors of the sum over all references. With the
+    proxies of a `MetricLearner`, every sample and proxy is an anchor and a
+    reference, as in the paper, whatever `in_batch_weight` is. A batch without
+    positive pairs gives the repulsion alone, one without any pair 0. Only
+    changes are meaningful: every negative outside the radius adds the constant
+    :math:`r^{-\alpha}`.
 
     Args:
         radius: distance, positive (delta in the paper, searched in
             [0.1, 0.3]). Default 0.2.
         decay: exponent, positive (alpha in the paper, searched up to 6).
             Default 4.
-        smallest_distance: below it the repulsion is constant,
-            positive and below `radius`: two equal embeddings of unequal class
-            would have an infinite potential. Default 0.01.
-        **kwargs: those of `PairLoss`.
+        smallest_distance: below it the repulsion is constant, in (0,
+            `radius`): two equal embeddings of unequal class would have an
+            infinite potential. Default 0.01.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    loss = gsp.losses.PotentialFieldLoss()
-    embeddings = np.random.default_rng(0).normal(size=(6, 4))
-    value = loss(np.array([0, 0, 1, 1, 2, 2]), embeddings)
-    ```
+        value = gsp.losses.PotentialFieldLoss()([0, 0, 1, 1], np.eye(4, 3))
+        ```
 
     Reference:
         Bhatnagar and Ahuja, "Potential Field Based Deep Metric Learning",
-        CVPR 2025, equations (1), (2) and (6). The paper adds up the
-        potentials over all embeddings and proxies; here the sum over anchors
-        is a mean, so that it does not grow with the batch.
-        `smallest_distance` is ours.
+        CVPR 2025, equations (1), (2) and (6), whose sum over anchors is a mean
+        here, so as not to grow with the batch. `smallest_distance` is ours.
     """
 
     def __init__(
@@ -114,12 +105,10 @@ class PotentialFieldLoss(PairLoss):
         distances = pairwise_distances(embeddings, references)
         outside = larger(distances, self.radius)
         inside = ops.clip(distances, self.smallest_distance, self.radius)
-        potentials = (
-            negative * inside**-self.decay - positive * outside**-self.decay
-        )
-        return shares_of_mean_anchor(
-            ops.sum(potentials, axis=1), positive, negative
-        )
+        repulsion = negative * inside**-self.decay
+        potentials = repulsion - positive * outside**-self.decay
+        sums = ops.sum(potentials, axis=1)
+        return shares_of_mean_anchor(sums, positive, negative)
 
     def _joint_energy(self, parts, proxies):
         """The energy of every ordered pair of two different points."""
@@ -136,10 +125,7 @@ class PotentialFieldLoss(PairLoss):
         )
         # Ignored samples do not count.
         pairs = self._pairs(
-            parts.labels,
-            proxies.labels,
-            proxies.embeddings,
-            self.ignored_label,
+            parts.labels, proxies.labels, proxies.embeddings, self.ignored_label
         )
         has_pair = ops.any(pairs.positive + pairs.negative > 0.0, axis=1)
         count = ops.cast(ops.sum(ops.cast(has_pair, "int32")), own.dtype)

@@ -27,29 +27,22 @@ class ProxyAnchorLoss(ProxyLoss):
     `1/|P+| sum_{P+} log(1 + sum_own exp(-alpha (s - margin)))
     + 1/|P| sum_P log(1 + sum_other exp(alpha (s + margin)))`
 
-    The means are over proxies, not samples; each proxy of a class counts
-    separately. A sample's term, which a sample weight multiplies, is an equal
-    share of the first logarithm of its class and of all second logarithms.
+    Each proxy of a class counts separately. A sample's term, which a sample
+    weight multiplies, is an equal share of the first logarithm of its class and
+    of all second logarithms.
 
     Args:
         margin: cosine, at least 0 (delta in the paper). Default 0.1.
         alpha: sharpness, positive. Default 32.
-        **kwargs: those of `ProxyLoss`.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
-    model = keras.Sequential(
-        [keras.Input((8,)), gsp.layers.ClassProxies(num_classes=3)]
-    )
-    model.compile("adam", loss=gsp.losses.ProxyAnchorLoss())
-    embeddings = np.random.default_rng(0).normal(size=(12, 8))
-    model.fit(embeddings, np.arange(12) % 3, verbose=0)
-    ```
+        proxies = gsp.layers.ClassProxies(num_classes=3)
+        value = gsp.losses.ProxyAnchorLoss()([0, 1, 2], proxies(np.eye(3, 8)))
+        ```
 
     Reference:
         Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020,

@@ -19,19 +19,18 @@ from keras_gsp.ops.tensor import Tensor
 class ProxyLoss(MetricLoss):
     """Base of the losses that compare embeddings with class proxies.
 
-    The loss holds no weights: its input is the output of a layer,
-    `ClassProxies`. It does not use pairs of samples: a batch without positive
-    pairs is no special case. A subclass defines one method, `sample_terms`,
-    which returns one term per sample. Their mean is the loss, a sample weight
-    multiplies the term of its sample, and `reduction="sum"` gives `batch`
-    times the loss. Every loss raises `ValueError` for an argument outside its
-    range.
+    The input is the output of `ClassProxies`; the loss holds no weights and
+    does not use pairs of samples: a batch without positive pairs is no special
+    case. A subclass defines one method, `sample_terms`, which returns one term
+    per sample. Their mean is the loss, a sample weight multiplies the term of
+    its sample, and `reduction="sum"` gives `batch` times the loss. The
+    arithmetic is in float32 at least, whatever the policy. Every loss raises
+    `ValueError` for an argument outside its range.
 
     Args:
         reduction: as in `keras.losses.Loss`.
         name: string.
-        dtype: the dtype in which similarities arrive in `call`. The
-            arithmetic is in float32 at least, whatever the policy.
+        dtype: the dtype in which similarities arrive in `call`.
     """
 
     needs = ("proxies",)
@@ -42,16 +41,13 @@ class ProxyLoss(MetricLoss):
         similarities: Tensor,
         sample_weight: Tensor | None = None,
     ) -> Tensor:
-        """Returns the loss of a batch.
+        """Returns the loss, a scalar, or (batch,) with `reduction=None`.
 
         Args:
             labels: (batch,) or (batch, 1), class numbers in
                 [0, num_classes), integers or floats.
             similarities: (batch, num_classes, proxies_per_class), cosines.
             sample_weight: (batch,), multiplies the term of its sample.
-
-        Returns:
-            Scalar, or (batch,) with `reduction=None`.
 
         Raises:
             TypeError: labels that are strings.
@@ -83,10 +79,7 @@ class ProxyLoss(MetricLoss):
         return exact_mean(self.call(parts.labels, similarities))
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
-        """Returns the loss of some samples of a batch, as if they were all.
-
-        Without any sample inside, it is 0.
-        """
+        """Returns the loss of the samples inside alone, 0 without any."""
         terms = partial(self.inside_terms, is_inside=is_inside)
         similarities = parts.proxies(parts.embeddings)
         return exact_mean(self._known_terms(terms, parts.labels, similarities))
@@ -94,10 +87,8 @@ class ProxyLoss(MetricLoss):
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns one term per sample, (batch,); defined by each subclass.
 
-        Args:
-            labels: (batch,), int32, in [0, num_classes).
-            similarities: (batch, num_classes, proxies_per_class), float32 or
-                float64.
+        `labels`: (batch,), int32, in [0, num_classes). `similarities`: (batch,
+        num_classes, proxies_per_class), float32 or float64.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define `sample_terms`."
@@ -106,9 +97,9 @@ class ProxyLoss(MetricLoss):
     def inside_terms(
         self, labels: Tensor, similarities: Tensor, is_inside: Tensor
     ) -> Tensor:
-        """Returns terms whose mean is the loss of the samples inside, (batch,).
+        """Returns terms (batch,) whose mean is the loss of the samples inside.
 
-        A subclass whose terms depend on the other samples overrides this.
+        For subclasses whose terms depend on the other samples to override.
         """
         terms = self.sample_terms(labels, similarities)
         return shares_of_mean_over(terms, is_inside)

@@ -22,26 +22,21 @@ class TripletLoss(PairLoss):
 
     `sum (d_positive - d_negative + margin)_+ / #{triplets above 0}`
 
-    The mean is over the active triplets of all anchors, or with
-    `mean_over="valid"` over all triplets. Without positive pairs, or without
-    negative ones, the loss is 0. No tensor has more than `batch * references`
-    entries.
+    Without positive or without negative pairs the loss is 0. No tensor has
+    more than `batch * references` entries.
 
     Args:
         margin: distance, at least 0. Default 0.05.
-        mean_over: `"active"` or `"valid"`. Default `"active"`.
-        **kwargs: those of `PairLoss`.
+        mean_over: `"active"` (default), or `"valid"`: the mean is over all
+            triplets.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    loss = gsp.losses.TripletLoss(margin=0.05)
-    embeddings = np.eye(4, 3, dtype="float32")
-    value = loss(np.array([0, 0, 1, 1]), embeddings)
-    ```
+        value = gsp.losses.TripletLoss(margin=0.05)([0, 0, 1, 1], np.eye(4, 3))
+        ```
 
     Reference:
         Schroff et al., "FaceNet", CVPR 2015, equation (3), in the form of
@@ -105,11 +100,10 @@ def active_partners(
     """Counts the active triplets of every pair.
 
     One round compares the next positive of every anchor with all the anchor's
-    negatives. A batch of 4 samples per class needs 3 rounds of `batch *
-    references` comparisons, where a table of triplets has `batch^3` entries. A
-    triplet counts as often as the product of its two pairs' weights. Returns
-    signed counts (batch, references), above 0 for positive pairs, and the
-    number of triplets of each anchor (batch,), active or not.
+    negatives, where a table of triplets has `batch^3` entries. A triplet counts
+    as often as the product of its two pairs' weights. Returns signed counts
+    (batch, references), above 0 for positive pairs, and the number of triplets
+    of each anchor (batch,), active or not.
     """
 
     def one_positive(is_chosen, counts):

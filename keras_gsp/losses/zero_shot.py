@@ -15,7 +15,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ZeroShotLoss(Configured):
-    """Predicts the class embeddings of unseen classes from histograms.
+    """Predicts the class embeddings of unseen classes from histograms (ZSR).
 
     The batch is split into two halves without a common class. A ridge
     regression from histograms to class embeddings is fitted to each half in
@@ -24,11 +24,11 @@ class ZeroShotLoss(Configured):
 
     `loss = mean_b -log softmax_c(scale * predicted_b . upsilon_c)[y_b]`,
 
-    one mean over the samples of both halves; it does not use pairs, and
-    vectors are not normalized. The paper prints the sum of the two half
-    means, twice this for equal halves, and counts the true class twice in the
-    softmax of (4.4); its algorithm 4 and its code do neither, and their
-    weight of the regularizer, 0.1, refers to this mean.
+    one mean over the samples of both halves; vectors are not normalized. The
+    paper prints the sum of the two half means, twice this for equal halves, and
+    counts the true class twice in the softmax of (4.4); its algorithm 4 and its
+    code do neither, and their weight of the regularizer, 0.1, refers to this
+    mean.
 
     `MetricLearner(regularizer=ZeroShotLoss())` calls `compute` with the
     histograms of its encoder and its `ClassEmbeddings`.
@@ -41,22 +41,17 @@ class ZeroShotLoss(Configured):
         seed: int (the same halves in every call) or `None` (new halves, from
             the global generator of Keras); not used with `first_half`.
 
-    Raises:
-        TypeError: `seed` is neither.
-        ValueError: `ridge` or `scale` not positive.
-
     Example:
         ```python
         import numpy as np
         import keras_gsp as gsp
 
         rng = np.random.default_rng(0)
-        class_embeddings = gsp.layers.ClassEmbeddings(10, 4)
         loss = gsp.losses.ZeroShotLoss(seed=0)
         value = loss.compute(
             labels=np.array([0, 0, 7, 7, 3, 3]),
             histograms=rng.dirichlet(np.ones(16), size=6),
-            class_embeddings=class_embeddings.embeddings,
+            class_embeddings=rng.normal(size=(10, 4)),
         )
         ```
 
@@ -81,7 +76,7 @@ class ZeroShotLoss(Configured):
         class_embeddings: Tensor,
         first_half: Tensor | None = None,
     ) -> Tensor:
-        """Returns the regularizer of a batch.
+        """Returns the regularizer of a batch, a scalar.
 
         Args:
             labels: (batch,) or (batch, 1), integers or whole floats in
@@ -89,18 +84,14 @@ class ZeroShotLoss(Configured):
             histograms: (batch, num_prototypes), rows that sum to 1.
             class_embeddings: (num_classes, embedding_size), all classes.
             first_half: (batch,), boolean, the samples of the first half; no
-                class should be in both. Drawn by `class_disjoint_halves`
-                when `None`.
-
-        Returns:
-            Scalar, float32 or float64; log(num_classes) when a half is empty.
+                class should be in both. `None`: drawn by
+                `class_disjoint_halves`, whose errors apply.
 
         Raises:
             TypeError: labels that are strings, `first_half` not boolean.
-            ValueError: labels outside the table, fewer than two classes to
-                split, wrong shapes. In a TensorFlow graph wrong values are a
-                `tf.errors.InvalidArgumentError`; under XLA a label outside
-                the table makes the loss NaN.
+            ValueError: labels outside the table, wrong shapes. In a TensorFlow
+                graph wrong values are a `tf.errors.InvalidArgumentError`; under
+                XLA a label outside the table makes the loss NaN.
         """
         histograms = at_least_float32(histograms)
         table = ops.cast(class_embeddings, histograms.dtype)
@@ -112,10 +103,8 @@ class ZeroShotLoss(Configured):
         )
         logits = self.scale * full_matmul(predicted, ops.transpose(table))
         log_probabilities = ops.log_softmax(logits, axis=-1)
-        true_class = ops.take_along_axis(
-            log_probabilities, ops.maximum(indices, 0)[:, None], axis=1
-        )
-        return -exact_mean(true_class)
+        rows = ops.maximum(indices, 0)[:, None]
+        return -exact_mean(ops.take_along_axis(log_probabilities, rows, axis=1))
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the regularizer of a training step, a scalar."""

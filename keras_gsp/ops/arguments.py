@@ -26,9 +26,8 @@ def check_not_negative(**arguments: float) -> None:
 
 def is_integer(value: Any, *, least: int | None = None) -> bool:
     """Whether a value is an integer of at least `least`; NumPy's count."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        return False
-    return least is None or int(value) >= least
+    is_one = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_one and (least is None or int(value) >= least)
 
 
 def check_integer(
@@ -66,9 +65,7 @@ def check_interval(interval: str, **arguments: Any) -> None:
 
 def check_choice(*allowed: Any, **arguments: Any) -> None:
     """Raises `ValueError` for an argument that is none of the allowed ones."""
-    words = [
-        f'"{one}"' if isinstance(one, str) else str(one) for one in allowed
-    ]
+    words = [f'"{x}"' if isinstance(x, str) else str(x) for x in allowed]
     for name, value in arguments.items():
         if value not in allowed:
             raise ValueError(

@@ -21,9 +21,8 @@ def greedy_k_center(
     under XLA.
 
     The paper's code starts the first problem from centers at the origin and
-    takes duplicates repeatedly. Here the first problem starts from no center
-    (`existing` of length 0; the first sample is taken), and duplicates are
-    taken last.
+    takes duplicates repeatedly. Here it starts from no center (`existing` of
+    length 0; the first sample is taken), and duplicates are taken last.
 
     Args:
         pool: (..., pool, size), for example one row of samples a class.
@@ -36,25 +35,20 @@ def greedy_k_center(
     Returns:
         (..., num_centers), int32, indices into the pool in the order chosen.
 
-    Raises:
-        ValueError: `num_centers` outside [1, pool]; sizes that differ.
-
     Example:
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    pool = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 0.0], [0.0, 3.0]])
-    chosen = gsp.ops.greedy_k_center(pool, np.zeros((1, 2)), 2)  # [2, 3]
-    ```
+        pool = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 0.0], [0.0, 3.0]])
+        chosen = gsp.ops.greedy_k_center(pool, np.zeros((1, 2)), 2)  # [2, 3]
+        ```
 
     Reference:
         "Deep metric learning with alternating sets of alternating proxies",
         section 4; thesis, chapter 3, algorithm 2.
     """
-    pool = at_least_float32(pool)
-    existing = ops.cast(at_least_float32(existing), pool.dtype)
-    _check_same_size(pool, existing)
+    pool, existing = _alike(pool, existing)
     if not 1 <= num_centers <= pool.shape[-2]:
         raise ValueError(
             "`num_centers` must be at least 1 and at most the length of the "
@@ -62,11 +56,8 @@ def greedy_k_center(
             f"{pool.shape[-2]}."
         )
     distances = _squared_distances_to_nearest(pool, existing)
-    if mask is None:
-        is_there = ops.ones_like(pool[..., 0], dtype="bool")
-    else:
-        is_there = ops.cast(mask, "bool")
-    is_free = is_there
+    is_there = ops.ones_like(pool[..., 0], dtype="bool")
+    is_free = is_there = is_there if mask is None else ops.cast(mask, "bool")
     chosen = []
     for _ in range(num_centers):
         # Below every distance: samples taken before (-1), then padding (-2).
@@ -88,9 +79,7 @@ def covering_radius(
 
     Shapes are those of `greedy_k_center`, with at least one center.
     """
-    pool = at_least_float32(pool)
-    centers = ops.cast(at_least_float32(centers), pool.dtype)
-    _check_same_size(pool, centers)
+    pool, centers = _alike(pool, centers)
     if not centers.shape[-2]:
         raise ValueError(
             "`centers` must hold at least one center. Received: shape "
@@ -98,8 +87,7 @@ def covering_radius(
         )
     distances = _squared_distances_to_nearest(pool, centers)
     if mask is not None:
-        nowhere = ops.zeros_like(distances)
-        distances = ops.where(ops.cast(mask, "bool"), distances, nowhere)
+        distances = ops.where(ops.cast(mask, "bool"), distances, 0.0)
     return ops.sqrt(ops.max(distances, axis=-1))
 
 
@@ -117,12 +105,16 @@ def _squared_distances(pool, center):
     return ops.sum(ops.square(pool - center), axis=-1)
 
 
-def _check_same_size(pool, centers):
+def _alike(pool, centers):
+    """Both in the pool's dtype, float32 at least, and of one size."""
+    pool = at_least_float32(pool)
+    centers = ops.cast(at_least_float32(centers), pool.dtype)
     if pool.shape[-1] != centers.shape[-1]:
         raise ValueError(
             "The pool and the centers must have the same size in the last "
             f"axis. Received: {pool.shape[-1]} and {centers.shape[-1]}."
         )
+    return pool, centers
 
 
 def prototype_cover(

@@ -29,11 +29,10 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
 
     Args:
         labels: (batch,) or (batch, 1), integers or floats.
-        seed: int (the same draw in every call; TensorFlow draws other numbers
-            under XLA), `None` (a new draw from Keras's global generator) or
-            `keras.random.SeedGenerator` (a new draw from it). In a function
-            compiled by JAX only a generator that belongs to a layer or model
-            gives new draws.
+        seed: int (the same draw in every call; TensorFlow draws others under
+            XLA), `None` (a new draw from Keras's global generator) or
+            `keras.random.SeedGenerator`. In a function compiled by JAX only a
+            generator that belongs to a layer or model gives new draws.
 
     Returns:
         (batch,), boolean: True in the first half.
@@ -45,14 +44,13 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
             in the first half.
 
     Example:
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    labels = np.array([7, 7, 1, 3, 3, 1, 5, 5])
-    first_half = gsp.ops.class_disjoint_halves(labels, seed=0)
-    # True for the four samples of two classes, False for the other four
-    ```
+        labels = np.array([7, 7, 1, 3, 3, 1, 5, 5])
+        first_half = gsp.ops.class_disjoint_halves(labels, seed=0)
+        ```
     """
     labels = flat_labels(*host_codes(labels))
     first = first_occurrences(labels)

@@ -48,9 +48,9 @@ def numeric_labels(labels: Tensor) -> Tensor:
         is_unsigned = keras.backend.standardize_dtype(labels.dtype) == "uint64"
         return ops.cast(labels, "int64") if is_unsigned else labels
     held = _held(labels)
-    if not _is_flat(labels) and labels.dtype.kind == "f":
-        pass  # Weights of pairs, which may be rounded.
-    elif not np.array_equal(held, labels, equal_nan=labels.dtype.kind == "f"):
+    is_float = labels.dtype.kind == "f"
+    may_be_rounded = is_float and not _is_flat(labels)  # Weights of pairs.
+    if not may_be_rounded and not np.array_equal(held, labels, is_float):
         raise ValueError(
             f"`labels` of dtype {name} must fit into {held.dtype} here. "
             f"Received: {labels[held != labels][:3].tolist()}. Number the "
@@ -63,8 +63,8 @@ def numeric_labels(labels: Tensor) -> Tensor:
 def host_codes(*labels: Any) -> tuple[Any, ...]:
     """Numbers host labels alike where the backend cannot hold them.
 
-    Returns the labels unchanged if it holds all of them, if one is a tensor or
-    if one is no list of class labels. `None` stays `None`.
+    Returns the labels unchanged if it holds all of them, or if one is a tensor
+    or no list of class labels. `None` stays `None`.
     """
     given = [one for one in labels if one is not None]
     if not all(map(_is_host, given)):
@@ -105,8 +105,8 @@ def class_indices(labels: Tensor, num_classes: int) -> Tensor:
 
     A label that has no row, or is not whole, raises a `ValueError` where its
     value is known, and an `InvalidArgumentError` in a TensorFlow graph. XLA
-    (`jit_compile=True`, JAX) cannot raise: there it becomes -1, for which
-    `rows_of` and `nan_without_row` return NaN.
+    cannot raise: there it becomes -1, for which `rows_of` and
+    `nan_without_row` return NaN.
     """
     labels = flat_labels(labels)
     indices = ops.cast(labels, "int32")

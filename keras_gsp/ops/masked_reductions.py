@@ -27,8 +27,7 @@ def kept_from_mask(mask: Tensor | None, dtype: str) -> Tensor | None:
 def zero_where_masked(features: Tensor, mask: Tensor | None) -> Tensor:
     """Returns (..., num_features, channels) with zeros in masked features.
 
-    A masked feature may be NaN, and zero times NaN is NaN: it would reach the
-    result and every gradient.
+    A masked feature may be NaN, and zero times NaN is NaN.
     """
     if mask is None:
         return features
@@ -54,11 +53,10 @@ def num_kept(features: Tensor, kept: Tensor | None) -> Tensor:
 
 def masked_mean(features: Tensor, kept: Tensor | None) -> Tensor:
     """Averages (batch, num_features, size) over the kept features."""
-    if kept is None:
-        # Not `ops.mean`, which rounds float64 to float32 on JAX.
-        return ops.sum(features, axis=1) / num_kept(features, None)
-    total = ops.sum(kept[..., None] * features, axis=1)
-    return total / num_kept(features, kept)
+    if kept is not None:
+        features = kept[..., None] * features
+    # Not `ops.mean`, which rounds float64 to float32 on JAX.
+    return ops.sum(features, axis=1) / num_kept(features, kept)
 
 
 def masked_max(features: Tensor, kept: Tensor | None) -> Tensor:

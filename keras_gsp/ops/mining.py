@@ -1,9 +1,7 @@
-"""Miners: select the pairs of a batch that a pair loss uses.
+"""Miners: new weights of the pairs of a batch, 0 for those they drop.
 
-Notation: d_ap and d_an are the Euclidean distances of an anchor to one of its
-positives and negatives, s is the inner product. A miner returns new pair
-weights, 0 for a pair that it drops. Shapes do not depend on values, so miners
-compile under XLA.
+d_ap and d_an are the Euclidean distances of an anchor to a positive and a
+negative, s is the inner product.
 """
 
 import math
@@ -35,10 +33,8 @@ def batch_hard_pairs(
     """Keeps each anchor's farthest positive and nearest negative.
 
     `p* = argmax_p d_ap`, `n* = argmin_n d_an`, the first one in a tie. An
-    anchor without positives or without negatives keeps no pair.
-
-    Embeddings (batch, size) and references (references, size) are normalized;
-    `weights` (batch, references) are the pairs to choose from.
+    anchor without positives or without negatives keeps no pair. Embeddings
+    (batch, size) and references (references, size) are normalized.
 
     Reference:
         Hermans et al., "In Defense of the Triplet Loss for Person
@@ -119,10 +115,9 @@ def distance_weighted_pairs(
         1.0 - ops.square(inside) / 4.0
     )
     log_chances = ops.where(is_drawn, log_chances, -math.inf)
-    largest = ops.max(log_chances, axis=1, keepdims=True)
     has_any = ops.any(is_drawn, axis=1, keepdims=True)
-    largest = ops.where(has_any, largest, 0.0)
-    chances = ops.exp(log_chances - largest)
+    largest = ops.max(log_chances, axis=1, keepdims=True)
+    chances = ops.exp(log_chances - ops.where(has_any, largest, 0.0))
     upper = ops.cumsum(chances, axis=1)
     total = upper[:, -1:]
     draws = keras.random.uniform(ops.shape(distances), seed=seed)
@@ -199,11 +194,7 @@ def _both_kinds(weights):
         ops.any(is_positive, axis=1, keepdims=True),
         ops.any(is_negative, axis=1, keepdims=True),
     )
-    return (
-        is_positive,
-        is_negative,
-        ops.cast(has_both, weights.positive.dtype),
-    )
+    return is_positive, is_negative, ops.cast(has_both, weights.positive.dtype)
 
 
 def is_first_largest(values: Tensor) -> Tensor:

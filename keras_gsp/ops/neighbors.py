@@ -2,8 +2,7 @@
 
 Products in float32 propose candidates: all items whose nearness is within the
 rounding of the last wanted one. Distances in float64 order those that rounding
-might confuse, equal ones by position. So the result does not depend on where
-and in which blocks the products were computed.
+might confuse, equal ones by position, wherever the products were computed.
 
 | symbol | name | meaning |
 | --- | --- | --- |
@@ -49,11 +48,10 @@ class NearestItems:
 
     Args:
         blocks: function from a number of rows to an iterable of blocks of at
-            most so many: rows (rows, size) from `origin`, float32, half their
+            most so many: float32 rows (rows, size) from `origin`, half their
             squared lengths, and their positions, which rise.
         vectors: function from positions to the items' vectors, which decide.
-        origin: (size,), subtracted from queries before products; the middle
-            of the data keeps rounding small. Default `None`: zeros.
+        origin: (size,), near the middle of the data, or `None`: zeros.
     """
 
     def __init__(
@@ -67,11 +65,7 @@ class NearestItems:
         self._num_numbers = 0
 
     def __call__(self, queries: np.ndarray, count: int) -> np.ndarray:
-        """Returns positions (queries, count), the nearest first.
-
-        Equal distances are ordered by position; -1 where there are no more
-        items.
-        """
+        """Returns positions (queries, count) by distance, -1 for no more."""
         found = np.full((len(queries), count), -1)
         uses_device = self._uses_device(queries)
         step = DEVICE_QUERIES if uses_device else QUERY_ROWS
@@ -231,10 +225,7 @@ class NearestItems:
 
 
 def array_items(gallery: np.ndarray) -> NearestItems:
-    """Returns the search in a gallery (items, size) that is an array.
-
-    Its values are near 1 in size, and their middle is near the origin.
-    """
+    """Returns the search in an array (items, size) near 1 and the origin."""
     squares = np.einsum("rs,rs->r", gallery, gallery, dtype="float64")
     halves = (squares / 2).astype("float32")
 

@@ -77,24 +77,22 @@ def _halves(tensor):
         import tensorflow as tf
 
         bits = tf.bitcast(tensor, "int32")
-        high = tf.bitcast(_upper_bits(bits), "float32")
+        upper = ops.bitwise_and(bits + 0x1000, -0x2000)
+        high = tf.bitcast(upper, "float32")
     else:
         import torch
 
         bits = tensor.contiguous().view(torch.int32)
-        high = _upper_bits(bits).view(torch.float32)
+        upper = ops.bitwise_and(bits + 0x1000, -0x2000)
+        high = upper.view(torch.float32)
     return high, tensor - high
-
-
-def _upper_bits(bits):
-    return ops.bitwise_and(bits + 0x1000, -0x2000)
 
 
 def _summed_to(gradient, tensor):
     """Sums over the leading axes along which a tensor was broadcast."""
-    extra = len(gradient.shape) - len(tensor.shape)
+    extra = tuple(range(len(gradient.shape) - len(tensor.shape)))
     if extra:
-        gradient = ops.sum(gradient, axis=tuple(range(extra)))
+        gradient = ops.sum(gradient, axis=extra)
     axes = [
         axis
         for axis, size in enumerate(tensor.shape[:-2])
@@ -111,13 +109,10 @@ def rounds_products() -> bool:
         return torch.cuda.is_available() and (
             torch.backends.cuda.matmul.allow_tf32
         )
-    return _has_gpu() and _tf32_is_on()
-
-
-def _tf32_is_on():
     import tensorflow as tf
 
-    return tf.config.experimental.tensor_float_32_execution_enabled()
+    is_on = tf.config.experimental.tensor_float_32_execution_enabled
+    return _has_gpu() and is_on()
 
 
 @cache

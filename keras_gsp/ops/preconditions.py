@@ -33,8 +33,7 @@ def require(
     `tf.errors.InvalidArgumentError` when the graph runs; what is computed
     from the returned value waits for it. Under XLA (`jit_compile=True`, JAX)
     it cannot be raised: the check is left out, and the caller must return
-    finite values anyway. `expectation` is the sentence "`x` must be ...", which
-    is followed by what was `received`.
+    finite values anyway. `expectation` is the sentence "`x` must be ...".
     """
     known = concrete_value(condition)
     if known is None and keras.backend.backend() == "tensorflow":

@@ -15,12 +15,12 @@ from keras_gsp.ops.tensor import Tensor
 def cross_half_prediction(
     histograms: Tensor, targets: Tensor, first_half: Tensor, *, ridge: float
 ) -> Tensor:
-    """Predicts the targets of each half with a model fitted to the other.
+    """Predicts the targets of each half by the other half's model.
 
     On each half k the ridge regression
     `V_k = argmin_V |V Z_k - Y_k|^2 + eps |V|^2` maps histograms to targets,
-    and the samples of the other half get `V_k Z`. In the dual form, with one
-    histogram per row,
+    and the samples of the other half get `V_k Z`; zeros if it is empty. In the
+    dual form, with one histogram per row,
 
     `Z_1 V_2' = Z_1 Z_2' (Z_2 Z_2' + eps I)^-1 Y_2`,
 
@@ -28,9 +28,6 @@ def cross_half_prediction(
     block-diagonal: one Cholesky factorization of size batch x batch solves
     both halves, with static shapes. For histograms that sum to 1 its
     condition number is at most 1 + batch / eps, so float32 is accurate.
-    Gradients flow to histograms and targets.
-
-    The result is (batch, size), zeros when the other half is empty.
 
     Reference:
         XML, (2.5) and the text before (2.10); GSP, section 4.3 and

@@ -16,9 +16,8 @@ def soft_ranks(
 
     With the step function instead of the sigmoid this is the rank, 1 for the
     most similar. The targets are processed one at a time, so that no tensor
-    has more entries than `similarities`. The gradient
-    (`keras.ops.custom_gradient`) loops over the targets again: with g the
-    upstream gradient and :math:`w_{pj} = c_{aj} \sigma' / T`
+    has more entries than `similarities`. The gradient loops over them again:
+    with g the upstream gradient and :math:`w_{pj} = c_{aj} \sigma' / T`
 
     .. math:: \frac{\partial}{\partial s_{aj}} = \sum_p g_p w_{pj}
         - g_j \sum_i w_{ji}.

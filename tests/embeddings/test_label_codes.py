@@ -69,12 +69,8 @@ def test_codes_are_exact_and_numbered_by_the_sorted_labels(labels, values):
         ([1.0, np.nan], ValueError, "`labels` must not be NaN"),
         (pd.Series([1, None]), ValueError, "must not be NaN"),
         (pd.array([1, None], dtype="Int64"), ValueError, "must not be NaN"),
-        ([1.0, 2.5], ValueError, r"must be whole numbers. Received: \[2.5\]"),
-        (
-            [1.0, np.inf],
-            ValueError,
-            r"must be whole numbers. Received: \[inf\]",
-        ),
+        ([1.0, 2.5], ValueError, r"be whole numbers. Received: \[2.5\]"),
+        ([1.0, np.inf], ValueError, r"be whole numbers. Received: \[inf\]"),
         ([2.0**53, 1.0], ValueError, "Received: 9007199254740992"),
         (np.array([2.0**24], "float32"), ValueError, "pass integers"),
         ([2**64, 0.5], ValueError, "must be whole numbers"),
@@ -94,8 +90,9 @@ def test_labels_without_a_code_are_refused_by_name(labels, error, message):
 
 
 def test_large_unsigned_ids_join_signed_ones_without_loss():
-    signed, unsigned = np.array([-1, 2**53 + 1]), np.array([LARGE], "uint64")
-    joined = joined_labels(signed, checked_labels(unsigned, 1))
-    assert label_codes(joined)[1].tolist() == [-1, 2**53 + 1, LARGE]
-    small = checked_labels(np.array([5], "uint64"), 1)
-    assert joined_labels(signed, small).dtype == "int64"
+    signed = np.array([-1, 2**53 + 1])
+    for other, dtype in ((LARGE, object), (5, "int64")):
+        checked = checked_labels(np.array([other], "uint64"), 1)
+        joined = joined_labels(signed, checked)
+        assert joined.dtype == dtype
+        assert label_codes(joined)[1].tolist() == sorted([*signed, other])

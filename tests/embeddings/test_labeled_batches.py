@@ -1,12 +1,13 @@
-"""Batches of arrays, and the embedding among a model's outputs."""
+"""Batches of arrays, a model's input and its embedding."""
 
+import warnings
+
+import keras
 import numpy as np
 import pytest
 
-from keras_gsp.embeddings.labeled_batches import (
-    batches_of,
-    embedding_of,
-)
+from keras_gsp.embeddings.labeled_batches import batches_of, embedding_of
+from keras_gsp.embeddings.model_input import input_of
 
 IMAGES = np.random.default_rng(0).normal(size=(9, 4)).astype("float32")
 LABELS = np.arange(9) // 2
@@ -34,7 +35,7 @@ def test_one_tensor_or_shape_is_the_embedding(outputs):
     ("outputs", "error", "message"),
     [
         ({"pooled": np.ones((2, 8))}, TypeError, r"keys \['pooled'\]"),
-        ((np.ones((2, 8)),) * 2, TypeError, "2 outputs"),
+        ((np.ones((2, 8)),) * 2, TypeError, "a tuple of 2"),
         (np.ones((2, 3, 8)), ValueError, r"\(2, 3, 8\)"),
         ((None, 3, 8), ValueError, r"\(None, 3, 8\)"),
     ],
@@ -42,3 +43,32 @@ def test_one_tensor_or_shape_is_the_embedding(outputs):
 def test_what_is_no_embedding_is_refused(outputs, error, message):
     with pytest.raises(error, match=message):
         embedding_of(outputs)
+
+
+def functional():
+    inputs = keras.Input((4,), name="image")
+    return keras.Model(inputs, keras.layers.Dense(3)(inputs))
+
+
+def sequential():
+    return keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize("build", [functional, sequential])
+def test_a_model_that_begins_alike_is_called_alike(build):
+    model = build()
+    rows = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")
+    part = keras.Model(input_of(model), 2 * model.layers[-1].output)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = part(rows)
+    np.testing.assert_allclose(found, 2 * np.asarray(model(rows)), rtol=1e-6)
+
+
+def test_a_structure_stays_one():
+    inputs = {"a": keras.Input((4,)), "b": keras.Input((4,))}
+    model = keras.Model(inputs, keras.layers.Add()([*inputs.values()]))
+    assert {*input_of(model)} == {"a", "b"}
+    part = keras.Model(input_of(model), model.output)
+    rows = {"a": np.ones((2, 4)), "b": np.full((2, 4), 2.0)}
+    np.testing.assert_array_equal(part(rows), np.full((2, 4), 3.0))

@@ -63,29 +63,20 @@ def test_a_loss_of_one_sample_reaches_all(double_precision):
 
 
 @on_tensorflow
-def test_order_of_the_batch_is_irrelevant_but_not_its_samples():
-    x = embeddings_of()
-    layer = BatchMessagePassing(num_heads=2)
-    found = np.asarray(layer(x))
-    np.testing.assert_allclose(layer(x[::-1])[::-1], found, atol=1e-5)
-    assert np.abs(np.asarray(layer(x[:3])) - found[:3]).max() > 1e-3
-
-
-@on_tensorflow
-def test_groups_are_batches_of_their_own():
+def test_order_is_irrelevant_groups_are_batches_and_what_does_not_fit():
     x = embeddings_of()
     layer = BatchMessagePassing(2, 3)
+    found = np.asarray(layer(x))
+    np.testing.assert_allclose(layer(x[::-1])[::-1], found, atol=1e-5)
     groups = np.array([True, False, True, True, False])
-    found = np.asarray(layer(x, groups=groups))
+    grouped = np.asarray(layer(x, groups=groups))
+    assert np.abs(grouped - found).max() > 1e-3
     for group in (groups, ~groups):
-        np.testing.assert_allclose(found[group], layer(x[group]), atol=1e-5)
-
-
-@on_tensorflow
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match="num_steps=0"):
-        BatchMessagePassing(0)
-    with pytest.raises(ValueError, match="num_heads=4, size 6"):
-        BatchMessagePassing()(embeddings_of())
-    with pytest.raises(ValueError, match=r"Received: shape \(2, 3, 4\)"):
-        BatchMessagePassing()(embeddings_of((2, 3, 4)))
+        np.testing.assert_allclose(grouped[group], layer(x[group]), atol=1e-5)
+    for arguments, shape, message in (
+        ((0,), (5, 6), "num_steps=0"),
+        ((), (5, 6), "num_heads=4, size 6"),
+        ((), (2, 3, 4), r"Received: shape \(2, 3, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            BatchMessagePassing(*arguments)(embeddings_of(shape))

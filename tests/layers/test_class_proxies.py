@@ -1,47 +1,32 @@
-"""Class proxies: cosines, labels of rows, precision, errors."""
+"""Class proxies and class embeddings: tables with rows for each class."""
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import keras_gsp as gsp
+from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from tests.compiled import on_tensorflow
-
-
-def embeddings(size=3):
-    random = np.random.default_rng(0)
-    return random.normal(size=(size, 8)).astype("float32")
+from tests.gradients import gradients
 
 
 def test_output_is_the_cosine_to_every_proxy():
     layer = gsp.layers.ClassProxies(5, proxies_per_class=2)
-    vectors = embeddings()
+    vectors = np.random.default_rng(0).normal(size=(3, 8)).astype("float32")
+    vectors[2] = 0.0
     found = layer(vectors)
-    proxies = keras.ops.convert_to_numpy(layer.proxies).astype("float64")
     assert found.shape == (3, 5, 2)
-    for i, vector in enumerate(vectors.astype("float64")):
-        for c in range(5):
-            for k in range(2):
-                lengths = np.linalg.norm(vector) * np.linalg.norm(proxies[c, k])
-                expected = vector @ proxies[c, k] / lengths
-                np.testing.assert_allclose(found[i, c, k], expected, atol=1e-6)
-
-
-@on_tensorflow
-def test_rows_of_flat_proxies_have_proxy_labels():
-    layer = gsp.layers.ClassProxies(3, proxies_per_class=2)
-    layer.build((None, 8))
-    proxies = keras.ops.convert_to_numpy(layer.proxies)
+    proxies = keras.ops.convert_to_numpy(layer.proxies).astype("float64")
     rows = keras.ops.convert_to_numpy(layer.flat_proxies())
-    assert rows.shape == (6, 8)
-    assert layer.proxy_labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert layer.proxy_labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     for row, label in enumerate(layer.proxy_labels):
-        np.testing.assert_array_equal(rows[row], proxies[label, row % 2])
-
-
-def test_zero_vectors_are_finite():
-    layer = gsp.layers.ClassProxies(2, proxies_initializer="zeros")
-    np.testing.assert_array_equal(layer(np.zeros((2, 4), "float32")), 0.0)
+        k = row % 2
+        np.testing.assert_array_equal(rows[row], proxies[label, k])
+        for i, vector in enumerate(vectors.astype("float64")):
+            lengths = np.linalg.norm(vector) * np.linalg.norm(rows[row])
+            expected = vector @ rows[row] / lengths if lengths else 0.0
+            np.testing.assert_allclose(found[i, label, k], expected, atol=1e-6)
 
 
 @on_tensorflow
@@ -54,3 +39,43 @@ def test_wrong_arguments_are_refused():
     for shape in [(None, 7, 8), (None, None)]:
         with pytest.raises(ValueError, match="embedding_size"):
             gsp.layers.ClassProxies(3).build(shape)
+
+
+def test_returns_the_rows_of_the_labels():
+    layer = ClassEmbeddings(5, 3)
+    table, labels = np.asarray(layer.embeddings), np.array([4, 0, 0, 2])
+    for same in (labels, labels.astype("float32"), labels[:, None]):
+        np.testing.assert_array_equal(layer(same), table[labels])
+
+    def total(table):
+        mapping = [(layer.embeddings, 1.0 * table)]
+        with keras.StatelessScope(state_mapping=mapping):
+            return ops.sum(layer(labels))
+
+    (gradient,) = gradients(total, table)
+    expected = np.bincount(labels, minlength=5)[:, None] * np.ones(3)
+    np.testing.assert_array_equal(gradient, expected)
+
+
+@on_tensorflow
+def test_rows_start_at_one_norm_and_half_precision_rounds_nothing():
+    labels = np.array([4097.0, 4098.0, 4999.0], "float32")
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        layer = ClassEmbeddings(5000, 128, dtype=policy)
+        table, rows = np.asarray(layer.embeddings), layer(labels)
+        assert keras.backend.standardize_dtype(rows.dtype) == "float32"
+        np.testing.assert_array_equal(rows, table[labels.astype(int)])
+    for rows in (table, np.asarray(ClassEmbeddings(18, 128).embeddings)):
+        norms = np.linalg.norm(rows, axis=1)
+        np.testing.assert_allclose(norms.mean(), np.sqrt(2.0), rtol=0.05)
+
+
+@on_tensorflow
+def test_labels_without_a_row_and_sizes_are_refused():
+    for labels in ([0, 5], [-1, 0], [0.5, 1.0], [0, 2**32 + 3]):
+        with pytest.raises(ValueError, match=r"\[0, 5\). Received: labels="):
+            ClassEmbeddings(5, 3)(np.array(labels))
+    for argument in ("num_classes", "embedding_size"):
+        sizes = {"num_classes": 5, "embedding_size": 3, argument: 0}
+        with pytest.raises(ValueError, match=f"must.*{argument}=0"):
+            ClassEmbeddings(**sizes)

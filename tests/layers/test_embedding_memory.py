@@ -34,8 +34,8 @@ def remembered(outputs):
 
 
 @pytest.mark.parametrize("capacity", [4, 6, 13])
-def test_holds_the_last_samples(capacity):
-    memory, queue = EmbeddingMemory(capacity), []
+def test_holds_the_last_samples_and_is_warm_once_the_steps_are_over(capacity):
+    memory, queue = EmbeddingMemory(capacity, warmup_steps=2), []
     for step in range(8):
         embeddings, labels = batch_of(step)
         outputs = call(memory, embeddings, labels)
@@ -45,6 +45,8 @@ def test_holds_the_last_samples(capacity):
         )
         assert remembered(outputs) == set(queue[-capacity:])
         assert outputs[2].shape == (4, capacity)
+        call(memory, embeddings, labels, training=False)
+        assert bool(memory.is_warm) == (step >= 2)
 
 
 @on_tensorflow
@@ -91,21 +93,6 @@ def test_no_gradient_reaches_what_is_remembered():
     np.testing.assert_array_equal(found, embeddings)
 
 
-@on_tensorflow
-def test_is_warm_once_the_steps_are_over():
-    memory = EmbeddingMemory(8, warmup_steps=2)
-    memory.build((None, SIZE))
-    seen = [bool(memory.is_warm)]
-    for step in range(4):
-        call(memory, *batch_of(step))
-        call(memory, *batch_of(step), training=False)
-        seen.append(bool(memory.is_warm))
-    assert seen == [False, False, False, True, True]
-    memory = EmbeddingMemory(8)
-    call(memory, *batch_of(0))
-    assert memory.is_warm
-
-
 @on_tensorflow  # JAX has no int64 by default.
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_labels_keep_all_their_digits(policy):
@@ -119,18 +106,6 @@ def test_labels_keep_all_their_digits(policy):
         np.testing.assert_array_equal(found, labels)
     assert references.dtype == "float32"
     np.testing.assert_array_equal(references, ops.cast(embeddings, "float32"))
-
-
-@on_tensorflow
-def test_compiled_steps_equal_eager_ones():
-    eager, other = EmbeddingMemory(6), EmbeddingMemory(6)
-    other.build((None, SIZE))
-    step = compiled(lambda *batch: other(*batch, training=True))
-    for seed in range(4):
-        for one, two in zip(
-            step(*batch_of(seed)), call(eager, *batch_of(seed)), strict=True
-        ):
-            np.testing.assert_array_equal(one, two)
 
 
 @on_tensorflow
@@ -151,11 +126,12 @@ def test_keras_file_holds_the_whole_state(tmp_path):
 
 
 @on_tensorflow
-def test_unknown_batch_size_in_a_graph():
+def test_unknown_batch_size_in_a_graph_and_fixed_ones_under_xla():
     import tensorflow as tf
 
-    memory, eager = EmbeddingMemory(6), EmbeddingMemory(6)
+    memory, eager, other = (EmbeddingMemory(6) for _ in range(3))
     memory.build((None, SIZE))
+    other.build((None, SIZE))
     step = tf.function(
         lambda *batch: memory(*batch, training=True),
         input_signature=[
@@ -163,11 +139,13 @@ def test_unknown_batch_size_in_a_graph():
             tf.TensorSpec([None], "int64"),
         ],
     )
+    fixed = compiled(lambda *batch: other(*batch, training=True))
     for batch in (4, 1, 6, 3):
-        found = step(*batch_of(batch, batch))
         expected = eager(*batch_of(batch, batch), training=True)
-        for one, two in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(one, two)
+        for function in (step, fixed):
+            found = function(*batch_of(batch, batch))
+            for one, two in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, two)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must fit"):
         step(*batch_of(0, 7))
 
@@ -175,12 +153,14 @@ def test_unknown_batch_size_in_a_graph():
 @on_tensorflow
 def test_what_does_not_fit_is_refused():
     embeddings, labels = batch_of(0)
-    with pytest.raises(ValueError, match="capacity=3.*Received: batch=4"):
-        EmbeddingMemory(3)(embeddings, labels, training=True)
-    with pytest.raises(ValueError, match="must be whole numbers. Received"):
-        EmbeddingMemory(6)(embeddings, labels + 0.5, training=True)
-    with pytest.raises(ValueError, match="`labels` and `embeddings`"):
-        EmbeddingMemory(6)(embeddings, labels[1:], training=True)
+    memory = EmbeddingMemory(6)
+    for call, arguments, message in (
+        (EmbeddingMemory(3), (embeddings, labels), "=3.*Received: batch=4"),
+        (memory, (embeddings, labels + 0.5), "must be whole numbers. Received"),
+        (memory, (embeddings, labels[1:]), "`labels` and `embeddings`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(*arguments, training=True)
     for shape in [(None, None), (4, 2, 3)]:
         with pytest.raises(ValueError, match="Embeddings must have shape"):
             EmbeddingMemory(6).build(shape)

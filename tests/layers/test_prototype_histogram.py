@@ -1,57 +1,117 @@
-"""The layer around `soft_histogram`; its values are checked in tests/ops."""
+"""Soft histograms against loops over features, their masks and errors."""
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
 from keras_gsp.ops.normalization import unit_ball
 from tests.compiled import on_tensorflow
+from tests.gradients import gradients, slope_errors
+
+affinities = pytest.mark.parametrize("affinity", ["dot", "l2"])
 
 
-def feature_maps(batch=3, spatial=(4, 5), channels=6):
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(batch, *spatial, channels)).astype("float32")
+def features_of(spatial=(2, 3)):
+    return np.random.default_rng(0).normal(size=(3, *spatial, 4))
 
 
-def test_l2_is_the_histogram_of_gsp_that_discards_nothing():
-    features = 0.1 * feature_maps()  # Inside the unit ball.
-    pooling = gsp.layers.GeneralizedSumPooling(
-        7, 1.0, inverse_temperature=5.0, return_histogram=True
+def built(affinity="dot", inverse_temperature=3.0, **kwargs):
+    layer = PrototypeHistogram(
+        5, inverse_temperature, affinity=affinity, **kwargs
     )
-    _, expected = pooling(features)
-    prototypes = unit_ball(pooling.prototypes)
-    layer = PrototypeHistogram(7, 5.0, affinity="l2")
-    layer.build(features.shape)
-    layer.prototypes.assign(prototypes)
-    np.testing.assert_allclose(
-        np.asarray(layer(features)), np.asarray(expected), atol=1e-6
+    layer.build((None, None, 4))
+    layer.prototypes.assign(np.random.default_rng(1).normal(size=(5, 4)))
+    return layer
+
+
+def naive(features, layer):
+    prototypes = np.asarray(layer.prototypes)
+    rows = []
+    for image in features:
+        shares = []
+        for feature in image.reshape(-1, image.shape[-1]):
+            likeness = prototypes @ feature
+            if layer.affinity == "l2":
+                likeness = -np.linalg.norm(prototypes - feature, axis=1)
+            powers = np.exp(layer.inverse_temperature * likeness)
+            shares.append(powers / powers.sum())
+        rows.append(np.mean(shares, axis=0))
+    return np.array(rows)
+
+
+@pytest.mark.usefixtures("double_precision")
+@affinities
+def test_value_and_gradient_equal_naive_loops(affinity):
+    layer = built(affinity, dtype="float64")
+    for spatial in [(2, 3), (7,), (1,)]:
+        features = features_of(spatial)
+        expected = naive(features, layer)
+        np.testing.assert_allclose(layer(features), expected, atol=1e-10)
+    weights = ops.convert_to_tensor(
+        np.random.default_rng(1).normal(size=(3, 5))
     )
+
+    def scalar(features, prototypes):
+        mapping = [(layer.prototypes, prototypes)]
+        with keras.StatelessScope(state_mapping=mapping):
+            return ops.sum(layer(features) * weights)
+
+    # Differences with step 1e-6 carry about nine digits.
+    prototypes = np.asarray(layer.prototypes)
+    assert slope_errors(scalar, features_of(), prototypes) < 1e-6
 
 
 @on_tensorflow
-def test_keras_mask_is_obeyed_and_ends_here():
-    tokens = feature_maps(spatial=(6,))
-    tokens[0, 4:] = 0.0
-    inputs = keras.Input((6, 6))
-    layer = PrototypeHistogram(7)
+@affinities
+def test_masked_features_do_not_count_even_when_nan(affinity):
+    layer, features = built(affinity, 10.0), features_of((6,)).astype("float32")
+    mask = np.ones((3, 6), bool)
+    mask[:, 4:] = mask[1] = False
+    expected = layer(features[:, :4])
+    features[:, 4:] = np.nan
+    found = np.array(layer(features, mask=mask))
+    np.testing.assert_allclose(found[::2], expected[::2], atol=1e-6)
+    np.testing.assert_array_equal(found[1], 0.0)
+    (slopes,) = gradients(lambda x: ops.sum(layer(x, mask=mask) ** 2), features)
+    assert np.isfinite(slopes).all()
+    # A Keras mask is obeyed, and ends here.
+    inputs = keras.Input((6, 4))
     output = layer(keras.layers.Masking()(inputs))
     assert getattr(output, "_keras_mask", None) is None
-    found = keras.Model(inputs, output).predict(tokens, verbose=0)
-    expected = np.asarray(layer(tokens[:1, :4]))
-    np.testing.assert_allclose(found[:1], expected, atol=1e-6)
+    found = keras.Model(inputs, output)(np.nan_to_num(features))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@on_tensorflow
+def test_half_precision_and_extreme_temperature():
+    features = ops.cast(1e3 * features_of(), "bfloat16")
+    found = built("dot", 1e6)(features)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    np.testing.assert_allclose(np.sum(found, axis=1), np.ones(3), atol=1e-6)
+
+
+def test_l2_is_the_histogram_of_gsp_that_discards_nothing():
+    features = 0.1 * features_of()  # Inside the unit ball.
+    pooling = gsp.layers.GeneralizedSumPooling(
+        5, 1.0, inverse_temperature=5.0, return_histogram=True
+    )
+    _, expected = pooling(features)
+    layer = built("l2", 5.0)
+    layer.prototypes.assign(unit_ball(pooling.prototypes))
+    np.testing.assert_allclose(layer(features), expected, atol=1e-6)
 
 
 @on_tensorflow
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="`num_prototypes` must.*=0"):
-        PrototypeHistogram(0)
-    with pytest.raises(ValueError, match="`inverse_temperature` must.*=-1"):
-        PrototypeHistogram(inverse_temperature=-1)
-    with pytest.raises(ValueError, match="`affinity` must.*='cosine'"):
-        PrototypeHistogram(affinity="cosine")
-    with pytest.raises(ValueError, match=r"Received: shape \(2, 6\)"):
-        PrototypeHistogram(7).build((2, 6))
-    with pytest.raises(ValueError, match="channels of the features must be"):
-        PrototypeHistogram(7).build((None, None, None))
+    for call, arguments, message in (
+        (PrototypeHistogram, {"num_prototypes": 0}, "prototypes` must.*=0"),
+        (PrototypeHistogram, {"inverse_temperature": -1}, "must.*=-1"),
+        (PrototypeHistogram, {"affinity": "cosine"}, "`affinity` must.*cosine"),
+        (PrototypeHistogram(7).build, {"input_shape": (2, 6)}, r"\(2, 6\)"),
+        (built(), {"features": np.ones((2, 4))}, r"Received: shape \(2, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(**arguments)

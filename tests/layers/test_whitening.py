@@ -100,21 +100,16 @@ def test_at_a_shrinkage_of_one_it_is_pca(with_labels):
 
 
 def test_outputs_are_normalized_and_equal_compiled():
-    rows, _ = mixed()
+    rows = mixed()[0].astype("float32")
     layer = Whitening(3, dtype="mixed_bfloat16")
+    unit = rows[:, :3] / np.linalg.norm(rows[:, :3], axis=1, keepdims=True)
+    np.testing.assert_allclose(layer(rows), unit, rtol=1e-5)  # Not adapted.
     layer.adapt(rows)
     assert not layer.trainable_weights
-    found = layer(rows.astype("float32"))
+    found = layer(rows)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0, rtol=1e-5)
-    np.testing.assert_allclose(
-        compiled(layer.call)(rows.astype("float32")), found, atol=1e-4
-    )
-
-
-def test_unadapted_it_keeps_the_first_coordinates():
-    rows = np.array([[3.0, 4.0, 7.0]], "float32")
-    np.testing.assert_allclose(Whitening(2)(rows), [[0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(compiled(layer.call)(rows), found, atol=1e-4)
 
 
 @on_tensorflow
@@ -142,15 +137,10 @@ def test_unadapted_it_keeps_the_first_coordinates():
 def test_what_cannot_be_fitted_is_refused(rows, arguments, message):
     with pytest.raises(ValueError, match=message):
         Whitening(3).adapt(rows, **arguments)
-
-
-@on_tensorflow
-def test_wrong_arguments_are_refused():
-    for arguments, message in (
-        ({"size": 0}, "size=0"),
-        ({"size": 3, "shrinkage": -0.1}, "shrinkage=-0.1"),
-        ({"size": 3, "shrinkage": 1.5}, r"in \[0, 1\]"),
-        ({"size": 3, "normalization": "l1"}, "normalization='l1'"),
+    for name, value in (
+        ("size", 0),
+        ("shrinkage", 1.5),
+        ("normalization", "l"),
     ):
-        with pytest.raises(ValueError, match=message):
-            Whitening(**arguments)
+        with pytest.raises(ValueError, match=f"`{name}` must"):
+            Whitening(**{"size": 3, name: value})

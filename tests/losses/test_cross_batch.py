@@ -1,5 +1,7 @@
 """Cross-batch loss: every pair loss, applied to each half by itself."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from tests.compiled import compiled
 from tests.gradients import gradients, slope_errors
 
 RIDGE = 0.05
+PAIR = gsp.losses.ContrastiveLoss()
 PAIR_LOSSES = {
     "contrastive": gsp.losses.ContrastiveLoss(normalization="ball"),
     "triplet": gsp.losses.TripletLoss(0.2),
@@ -43,42 +46,32 @@ def naive_express(histograms, embeddings, first_half):
 def naive_loss(pair_loss, labels, histograms, embeddings, first_half):
     """(2.10): the halves cut out, each one given to the loss as a batch."""
     expressed = naive_express(histograms, embeddings, first_half)
-    return sum(
-        float(
-            pair_loss.between(
-                labels[half],
-                expressed[half],
-                labels[half],
-                expressed[half],
-                excluded=np.eye(half.sum(), dtype=bool),
-            )
-        )
-        for half in (first_half, ~first_half)
-    )
+    total = 0.0
+    for half in (first_half, ~first_half):
+        given = labels[half], expressed[half]
+        diagonal = np.eye(half.sum(), dtype=bool)
+        total += float(pair_loss.between(*given, *given, excluded=diagonal))
+    return total
 
 
 @pytest.mark.usefixtures("double_precision")
 @every_pair_loss
 def test_value_and_gradient_of_the_sum_over_the_halves(pair_loss):
     labels, *parts = batch_of()
-    found = CrossBatchLoss(pair_loss, RIDGE).compute(labels, *parts)
     expected = naive_loss(pair_loss, labels, *parts)
     assert expected > 0.01
+    found = CrossBatchLoss(pair_loss, RIDGE).compute(labels, *parts)
     np.testing.assert_allclose(float(found), expected, rtol=1e-10)
     joint = CrossBatchLoss(pair_loss, RIDGE, reconstruction_weight=2.0)
     errors = np.sum((naive_express(*parts) - parts[1]) ** 2, axis=1)
     np.testing.assert_allclose(
         joint.compute(labels, *parts), expected + 2.0 * np.mean(errors)
     )
-    # Gradients equal central differences.
-    labels, histograms, embeddings, first_half = batch_of(3)
-    loss = CrossBatchLoss(pair_loss, RIDGE, reconstruction_weight=0.3)
-
-    def scalar(histograms, embeddings):
-        return loss.compute(labels, histograms, embeddings, first_half)
-
+    labels, *inputs, half = batch_of(3)
     # Differences with step 1e-6 carry about nine digits.
-    assert slope_errors(scalar, histograms, embeddings) < 1e-6
+    assert (
+        slope_errors(lambda *x: joint.compute(labels, *x, half), *inputs) < 1e-6
+    )
 
 
 def test_compiled_equals_eager_and_half_precision_is_float32():
@@ -120,46 +113,42 @@ def test_degenerate_batches_are_finite():
 def test_only_equality_of_labels_counts_and_halves_are_those_of_the_seed():
     labels, *parts = batch_of()
     loss = CrossBatchLoss(PAIR_LOSSES["triplet"], seed=4)
-    # The loss numbers the classes by their first samples, in which order
-    # the draws go to them anyway.
+    # The draws go to the classes in the order of their first samples.
     drawn = gsp.ops.class_disjoint_halves(labels, seed=4)
-    found = loss.compute(labels, *parts[:2])
-    expected = loss.compute(labels, *parts[:2], drawn)
-    np.testing.assert_allclose(float(found), float(expected), rtol=1e-6)
+    found = float(loss.compute(labels, *parts[:2]))
+    expected = float(loss.compute(labels, *parts[:2], drawn))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
     expected = float(loss.compute(labels, *parts))
     large = labels + 2_000_000_000
     for renamed in (labels.astype("float32") / 4.0, labels[:, None], large):
         assert float(loss.compute(renamed, *parts)) == expected
 
 
-@pytest.mark.parametrize(
-    ("labels", "error", "message"),
-    [
-        ([3] * 11, ValueError, "at least two classes"),
-        ([np.nan, *range(10)], ValueError, "`labels` must not be NaN"),
-        (["a"] * 11, TypeError, "`labels` must be numbers"),
-        ([0, 1], ValueError, "`labels` and `histograms`"),
-    ],
-)
-def test_bad_labels_are_refused(labels, error, message):
+def compute(labels, rows=11):
     _, histograms, embeddings, _ = batch_of()
     loss = CrossBatchLoss(PAIR_LOSSES["contrastive"])
-    with pytest.raises(error, match=message):
-        loss.compute(np.array(labels), histograms, embeddings)
-    with pytest.raises(ValueError, match="`histograms` and `targets`"):
-        loss.compute(np.arange(11), histograms, embeddings[1:])
+    return loss.compute(np.array(labels), histograms, embeddings[:rows])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "message"),
+    ("call", "arguments", "error", "message"),
     [
-        ({"pair_loss": "triplet"}, TypeError, "must be a pair loss"),
-        ({"ridge": 0}, ValueError, "`ridge` must be.*ridge=0"),
-        ({"reconstruction_weight": -1.0}, ValueError, "must be"),
-        ({"seed": 1.5}, TypeError, "`seed` must be an int"),
+        (compute, ([3] * 11,), ValueError, "at least two classes"),
+        (compute, ([np.nan, *range(10)],), ValueError, "must not be NaN"),
+        (compute, (["a"] * 11,), TypeError, "`labels` must be numbers"),
+        (compute, ([0, 1],), ValueError, "`labels` and `histograms`"),
+        (compute, (range(11), 10), ValueError, "`histograms` and `targets`"),
+        (CrossBatchLoss, ("triplet",), TypeError, "must be a pair loss"),
+        (CrossBatchLoss, (PAIR, 0), ValueError, "`ridge` must be.*ridge=0"),
+        (CrossBatchLoss, (PAIR, 1.0, 1.5), TypeError, "`seed` must be an int"),
+        (
+            partial(CrossBatchLoss, PAIR, reconstruction_weight=-1.0),
+            (),
+            ValueError,
+            "`reconstruction_weight` must be",
+        ),
     ],
 )
-def test_bad_arguments_are_refused(arguments, error, message):
-    arguments = {"pair_loss": PAIR_LOSSES["contrastive"]} | arguments
+def test_what_does_not_fit_is_refused(call, arguments, error, message):
     with pytest.raises(error, match=message):
-        CrossBatchLoss(**arguments)
+        call(*arguments)

@@ -70,10 +70,6 @@ def test_the_classifier_refines_by_messages():
     again = classifier.messages(parts.embeddings)
     kernel, bias = (np.asarray(w) for w in classifier.refined_weights)
     np.testing.assert_allclose(refined, again @ kernel + bias, atol=1e-5)
-    # Alone in its batch, a sample has other neighbors but the same logits.
-    first, changed = classifier(parts.embeddings[:1])
-    np.testing.assert_allclose(first, plain[:1], atol=1e-5)
-    assert np.abs(np.asarray(changed) - refined[:1]).max() > 1e-3
     # In half precision it classifies in float32.
     rounded = gsp.layers.IntraBatchClassifier(3, num_heads=2, dtype="bfloat16")
     rounded.build(parts.embeddings.shape)

@@ -1,20 +1,16 @@
-"""Limits and edges of single losses."""
+"""Limits, edges and errors of single losses."""
 
 import keras
 import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.losses.metric_loss import StepParts
 from tests.compiled import compiled
 from tests.gradients import central_differences, gradients
-from tests.losses import pair_oracle, proxy_oracle
-
-
-def problem(classes, per_class, size, seed=0):
-    random = np.random.default_rng(seed)
-    labels = np.repeat(np.arange(classes), per_class)
-    vectors = random.normal(size=(classes * per_class, size))
-    return labels, vectors.astype("float32")
+from tests.losses import proxy_oracle
+from tests.losses.proxy_oracle import NUM_CLASSES, batch, make
+from tests.losses.tables import every_proxy_case
 
 
 def on_a_circle(*degrees):
@@ -22,15 +18,12 @@ def on_a_circle(*degrees):
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype("float32")
 
 
-def cosines(own, others=0.2):
-    """One sample of class 0 among three, one proxy each."""
-    return np.array([[[own], [others], [others]]], "float32")
-
-
 def test_duplicates_are_not_counted_as_active_positives():
     # Float32 noise of a Gram matrix would make them 3e-4 apart and halve
     # the mean of the two pairs that really are apart.
-    embeddings = np.repeat(problem(1, 1, 128)[1], 3, axis=0)
+    random = np.random.default_rng(0)
+    embeddings = np.repeat(random.normal(size=(1, 128)), 3, axis=0)
+    embeddings = embeddings.astype("float32")
     loss = gsp.losses.CosineContrastiveLoss()
     np.testing.assert_array_equal(loss([0, 0, 0], embeddings), 0.0)
     embeddings[2] *= -1.0
@@ -70,30 +63,6 @@ def test_extreme_scales_do_not_overflow(loss, labels, inputs, expected):
     np.testing.assert_allclose(loss(labels, inputs), expected, rtol=1e-3)
 
 
-def test_all_triplets_of_a_large_batch_in_float32():
-    labels, embeddings = problem(2, 40, size=64)
-    value = gsp.losses.TripletLoss()(labels, embeddings)
-    expected = pair_oracle.triplet(pair_oracle.Pairs(labels, embeddings))
-    np.testing.assert_allclose(value, expected, rtol=1e-5)
-
-
-def test_smooth_ap_at_a_low_temperature_is_average_precision():
-    random = np.random.default_rng(0)
-    labels, embeddings = np.arange(15) % 3, random.normal(size=(15, 4))
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    precisions = []
-    for a in range(15):
-        others = np.delete(np.arange(15), a)
-        order = others[np.argsort(-(unit[others] @ unit[a]))]
-        hits = labels[order] == labels[a]
-        at = np.cumsum(hits) / np.arange(1, 15)
-        precisions.append(at[hits].mean())
-    loss = gsp.losses.SmoothAPLoss(1e-5, counts_query=False)
-    np.testing.assert_allclose(
-        1.0 - loss(labels, embeddings), np.mean(precisions), atol=1e-4
-    )
-
-
 def test_potentials_of_a_learner_are_those_of_samples_and_proxies():
     """Every charge meets every other one, from both ends."""
     random = np.random.default_rng(0)
@@ -112,42 +81,35 @@ def test_potentials_of_a_learner_are_those_of_samples_and_proxies():
     np.testing.assert_allclose(found, potentials / 6, rtol=1e-5)
 
 
-def test_an_angle_of_nothing_or_of_pi_has_a_finite_gradient():
-    loss = gsp.losses.ArcFaceLoss()
-    # XLA rounds in another way than eager TensorFlow.
-    function = compiled(lambda s: loss([0], s))
-    for own in (1.0, -1.0, 1.0 + 1e-6, -1.0 - 1e-6):
-        (found,) = gradients(function, cosines(own))
-        assert np.all(np.isfinite(found))
+def test_arcface_falls_and_has_a_finite_gradient_at_nothing_and_pi():
+    def value(cosine):
+        """One sample of class 0 among three, one proxy each."""
+        others = keras.ops.convert_to_tensor([[[0.2], [0.2]]], "float32")
+        return loss([0], keras.ops.concatenate([cosine, others], axis=1))
 
-
-def test_arcface_never_rises_with_the_own_cosine():
     loss = gsp.losses.ArcFaceLoss(margin=0.7, scale=8.0)
-    values = [float(loss([0], cosines(own))) for own in np.linspace(-1, 1, 41)]
-    assert np.all(np.diff(values) < 0.0)
-
-
-def test_without_a_margin_all_three_are_the_same_loss():
-    labels = np.arange(6) % 3
-    cosines = np.random.default_rng(0).uniform(-1, 1, size=(6, 3, 2))
-    plain = gsp.losses.NormalizedSoftmaxLoss(temperature=1 / 16)
-    expected = plain(labels, cosines)
-    for loss in (
-        gsp.losses.ArcFaceLoss(margin=0.0, scale=16.0),
-        gsp.losses.CosFaceLoss(margin=0.0, scale=16.0),
-    ):
-        np.testing.assert_allclose(loss(labels, cosines), expected, rtol=1e-5)
+    # XLA rounds in another way than eager TensorFlow.
+    function = compiled(value)
+    values = []
+    for own in (-1.0 - 1e-6, *np.linspace(-1, 1, 21), 1.0 + 1e-6):
+        given = np.full((1, 1, 1), own, "float32")
+        values.append(float(function(keras.ops.convert_to_tensor(given))))
+        assert np.all(np.isfinite(gradients(function, given)))
+    assert np.all(np.diff(values[1:-1]) < 0.0)
 
 
 def centers(num_classes=3, per_class=4):
     return np.random.default_rng(0).normal(size=(num_classes, per_class, 5))
 
 
-def test_center_regularizer_is_that_of_the_loops(
-    double_precision,
-):
+def test_center_regularizer_is_that_of_the_loops(double_precision):
     regularizer = gsp.losses.CenterRegularizer(0.3)
-    value = regularizer(keras.ops.convert_to_tensor(centers()))
+    layer = gsp.layers.ClassProxies(
+        3, proxies_per_class=4, proxies_regularizer=regularizer, dtype="float64"
+    )
+    layer.build((None, 5))
+    layer.proxies.assign(centers())
+    (value,) = layer.losses  # It is added to the loss of a model.
     expected = proxy_oracle.center_regularizer(centers(), 0.3)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     (found,) = gradients(regularizer, centers())
@@ -155,33 +117,48 @@ def test_center_regularizer_is_that_of_the_loops(
         lambda w: proxy_oracle.center_regularizer(w, 0.3), centers()
     )
     np.testing.assert_allclose(found, slopes, atol=1e-9)
-
-
-def test_equal_centers_and_single_ones_cost_nothing():
-    equal = np.repeat(centers(3, 1), 4, axis=1).astype("float32")
-    regularizer = gsp.losses.CenterRegularizer()
+    # Equal centers and single ones cost nothing.
+    equal = np.repeat(centers(3, 1), 4, axis=1)
     np.testing.assert_array_equal(regularizer(equal), 0.0)
     np.testing.assert_array_equal(regularizer(equal[:, :1]), 0.0)
-    (gradient,) = gradients(regularizer, equal)
-    np.testing.assert_array_equal(gradient, 0.0)
-
-
-def test_center_regularizer_is_added_to_the_loss_of_a_model():
-    layer = gsp.layers.ClassProxies(
-        3,
-        proxies_per_class=2,
-        proxies_regularizer=gsp.losses.CenterRegularizer(0.5),
-    )
-    layer.build((None, 8))
-    (penalty,) = layer.losses
-    expected = proxy_oracle.center_regularizer(
-        keras.ops.convert_to_numpy(layer.proxies).astype("float64"), 0.5
-    )
-    np.testing.assert_allclose(penalty, expected, rtol=1e-5)
-
-
-def test_center_regularizer_refuses_wrong_arguments():
+    np.testing.assert_array_equal(gradients(regularizer, equal)[0], 0.0)
     with pytest.raises(ValueError, match="Received: weight=-0.1"):
         gsp.losses.CenterRegularizer(-0.1)
     with pytest.raises(ValueError, match=r"Received: shape \(4, 5\)"):
-        gsp.losses.CenterRegularizer()(np.ones((4, 5)))
+        regularizer(np.ones((4, 5)))
+
+
+@every_proxy_case
+def test_loss_inside_is_that_of_these_samples_alone(case):
+    labels, _ = batch()
+    embeddings = np.random.default_rng(3).normal(size=(8, 6))
+    for per_class in (1, 3):
+        proxies = gsp.layers.ClassProxies(
+            NUM_CLASSES, proxies_per_class=per_class
+        )
+        parts = StepParts(labels, embeddings, proxies=proxies)
+        for kept in ([0, 2, 3, 6], range(8), []):
+            is_inside = np.isin(np.arange(8), kept)
+            found = float(make(case).inside_loss(parts, is_inside))
+            expected = 0.0
+            if len(kept):
+                similarities = proxies(embeddings[is_inside])
+                expected = float(make(case)(labels[is_inside], similarities))
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_labels_out_of_range_and_wrong_shapes_are_refused():
+    labels, similarities = batch()
+    loss = gsp.losses.ProxyNCALoss()
+    for wrong in (-1, NUM_CLASSES, 98_765_432_100):
+        mixed = np.where(np.arange(8) == 3, wrong, labels)
+        with pytest.raises(ValueError, match=rf"\[0, 5\).*{wrong}"):
+            loss(mixed, similarities)
+    with pytest.raises(ValueError, match=r"Received: shape \(8, 5\)"):
+        loss(labels, similarities[..., 0])
+    with pytest.raises(ValueError, match="`labels` and `similarities`"):
+        loss(labels[:3], similarities)
+    function = compiled(lambda y, s: loss(y, s))  # XLA cannot raise.
+    assert np.isfinite(function(labels, similarities))
+    labels[3] = NUM_CLASSES
+    assert np.isnan(function(labels, similarities))

@@ -11,13 +11,7 @@ from tests.gradients import central_differences, gradients
 from tests.losses import pair_oracle
 from tests.losses.pair_oracle import PAIR_LOSSES, references
 from tests.losses.proxy_oracle import PROXY_LOSSES
-from tests.losses.tables import (
-    CASES,
-    every_case,
-    every_pair_case,
-    make,
-    table,
-)
+from tests.losses.tables import CASES, every_case, every_pair_case, make, table
 
 
 def differences(case, labels, inputs):
@@ -96,6 +90,7 @@ def test_compiled_in_float32(case, compiled_losses):
 @on_tensorflow
 @every_case
 def test_in_float64(case):
+    """Also of one and of three proxies a class, and of every normalization."""
     loss = make(case, dtype="float64")
     for given in ((), (1,), (3,)) if case in PROXY_LOSSES else ((),):
         labels, inputs = table(case).batch(*given)
@@ -107,19 +102,10 @@ def test_in_float64(case):
         # What central differences with a step of 1e-6 leave.
         scale = max(np.abs(slopes).max(), 1.0)
         np.testing.assert_allclose(found, slopes, atol=1e-8 * scale)
-
-
-@on_tensorflow
-@every_pair_case
-def test_every_normalization(case):
-    labels, embeddings = pair_oracle.batch()
-    for kind in ("ball", None):
+    for kind in ("ball", None) if case in PAIR_LOSSES else ():
         loss = make(case, normalization=kind, dtype="float64")
-        expected = pair_oracle.oracle(
-            case, labels, embeddings, normalization=kind
-        )
-        found = loss(labels, embeddings)
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        expected = pair_oracle.oracle(case, labels, inputs, normalization=kind)
+        np.testing.assert_allclose(loss(labels, inputs), expected, rtol=1e-10)
 
 
 @on_tensorflow
@@ -134,25 +120,20 @@ def test_between_batch_and_references_in_float64(case):
         return loss.between(labels, e, others, r, excluded=excluded)
 
     def expected(e, r):
-        return pair_oracle.oracle(
-            case, labels, e, others, r, excluded, fixed=given
-        )
+        pairs = labels, e, others, r, excluded
+        return pair_oracle.oracle(case, *pairs, fixed=given)
 
     inputs = embeddings, vectors
     np.testing.assert_allclose(found(*inputs), expected(*inputs), rtol=1e-10)
-    for one, other in zip(
-        gradients(found, *inputs),
-        central_differences(expected, *inputs),
-        strict=True,
-    ):
+    slopes = central_differences(expected, *inputs)
+    for one, other in zip(gradients(found, *inputs), slopes, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-8)
 
 
 @on_tensorflow
 @every_case
 def test_half_precision_is_computed_in_float32(case):
-    loss = make(case)
-    labels, inputs = table(case).batch()
+    loss, (labels, inputs) = make(case), table(case).batch()
     for dtype in ("float16", "bfloat16"):
         half = keras.ops.cast(inputs, dtype)
         exact = keras.ops.convert_to_numpy(keras.ops.cast(half, "float32"))

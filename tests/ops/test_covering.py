@@ -66,13 +66,9 @@ def test_masked_samples_are_never_taken_while_others_are_there():
         kept = np.flatnonzero(mask[row])
         expected = naive_greedy(pool[row][kept], existing[row], 3)
         np.testing.assert_array_equal(chosen[row], kept[expected])
-
-
-@on_tensorflow
-def test_too_few_samples_repeat_the_first_one_there():
-    pool = random_pool(0, 1, 4, 2)[0]
+    # Too few repeat the first one.
     mask = np.array([False, True, False, True])
-    chosen = greedy_k_center(pool, pool[3:], 4, mask)
+    chosen = greedy_k_center(pool[0, :4], pool[0, 3:4], 4, mask)
     np.testing.assert_array_equal(ops.convert_to_numpy(chosen), [1, 3, 1, 1])
 
 
@@ -80,14 +76,12 @@ def test_too_few_samples_repeat_the_first_one_there():
 def test_radius_is_within_twice_the_optimum():
     for seed in range(10):
         pool = np.random.default_rng(seed).normal(size=(9, 2))
-        existing = pool[:1]
-        chosen = ops.convert_to_numpy(greedy_k_center(pool, existing, 2))
-        reached = naive_radius(pool, np.concatenate([existing, pool[chosen]]))
+        chosen = ops.convert_to_numpy(greedy_k_center(pool, pool[:1], 2))
         best = min(
-            naive_radius(pool, np.concatenate([existing, pool[list(pair)]]))
+            naive_radius(pool, pool[[0, *pair]])
             for pair in itertools.combinations(range(9), 2)
         )
-        assert reached <= 2.0 * best + 1e-12
+        assert naive_radius(pool, pool[[0, *chosen]]) <= 2.0 * best + 1e-12
 
 
 def test_radius_equals_naive_loop():
@@ -105,19 +99,16 @@ def test_radius_equals_naive_loop():
 def test_compiled_with_unknown_number_of_classes():
     import tensorflow as tf
 
+    signature = [
+        tf.TensorSpec((None, length, 3), "float32") for length in (7, 2)
+    ]
     compiled = tf.function(
         lambda pool, existing: greedy_k_center(pool, existing, 3),
-        input_signature=[
-            tf.TensorSpec((None, 7, 3), "float32"),
-            tf.TensorSpec((None, 2, 3), "float32"),
-        ],
+        input_signature=signature,
         jit_compile=True,
     )
-    pool = random_pool(0, 10, 7, 3).astype("float32")
-    existing = random_pool(1, 10, 2, 3).astype("float32")
-    np.testing.assert_array_equal(
-        compiled(pool, existing), greedy_k_center(pool, existing, 3)
-    )
+    given = [random_pool(0, 10, n, 3).astype("float32") for n in (7, 2)]
+    np.testing.assert_array_equal(compiled(*given), greedy_k_center(*given, 3))
 
 
 @on_tensorflow
@@ -128,3 +119,5 @@ def test_wrong_arguments_are_refused():
             greedy_k_center(pool, pool[:1], count)
     with pytest.raises(ValueError, match="Received: 2 and 3"):
         greedy_k_center(pool, np.zeros((1, 3)), 1)
+    with pytest.raises(ValueError, match="at least one center"):
+        covering_radius(pool, pool[:0])

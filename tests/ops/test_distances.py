@@ -1,12 +1,57 @@
-"""Euclidean distances by the Gram trick, exact where it matters."""
+"""Unit sphere, unit ball and distances, exact where it matters."""
 
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_gsp.ops.distances import ball_distances, pairwise_distances
-from keras_gsp.ops.normalization import unit_ball
+from keras_gsp.ops.normalization import normalize, unit_ball, unit_sphere
 from tests.gradients import gradients, slope_errors
+
+
+def some_vectors():
+    scales = np.array([[0.1], [0.4], [1.0], [3.0], [50.0]])
+    return np.random.default_rng(2).normal(size=(5, 4)) * scales
+
+
+def test_each_kind_divides_by_its_norm():
+    given = some_vectors().astype("float16")
+    exact = given.astype("float32")
+    norms = np.linalg.norm(exact, axis=-1, keepdims=True)
+    for kind, norm in (("l2", norms), ("ball", np.maximum(1.0, norms))):
+        np.testing.assert_allclose(
+            normalize(given, kind), exact / norm, rtol=1e-6
+        )
+    np.testing.assert_array_equal(normalize(given, None), exact)
+
+
+@pytest.mark.parametrize("project", [unit_sphere, unit_ball])
+def test_zero_huge_and_tiny_vectors_stay_finite(project):
+    given = np.zeros((4, 3), "float32")
+    given[1:, 0] = (1e20, 1e-30, 1e37)
+
+    def loss(given):
+        return ops.sum(
+            ops.multiply(project(given), np.arange(3, dtype="float32"))
+        )
+
+    projected = np.asarray(project(given))
+    assert not projected[0].any()
+    np.testing.assert_allclose(projected[[1, 3], 0], 1.0, rtol=1e-6)
+    assert np.isfinite(projected).all()
+    assert np.isfinite(gradients(loss, given)[0]).all()
+
+
+@pytest.mark.parametrize("project", [unit_sphere, unit_ball])
+def test_gradient_of_a_projection_equals_central_differences(
+    project, double_precision
+):
+    upstream = np.random.default_rng(1).normal(size=(5, 4))
+
+    def loss(given):
+        return ops.sum(ops.multiply(project(given), upstream))
+
+    assert slope_errors(loss, some_vectors()) < 1e-7
 
 
 def two_sets(dtype="float64"):
@@ -25,12 +70,19 @@ def test_equals_differences(dtype):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_duplicates_have_distance_zero():
+def test_duplicates_have_distance_and_gradient_zero_and_nan_is_passed_on():
     vectors = np.random.default_rng(0).normal(size=(50, 128))
     vectors = (100.0 * vectors).astype("float32")
     distances = np.asarray(pairwise_distances(vectors, vectors))
     assert not np.diagonal(distances).any()
     assert (distances[~np.eye(50, dtype=bool)] > 0).all()
+    equal = np.ones((1, 2, 3), "float32")
+    (found,) = gradients(lambda x: ops.sum(pairwise_distances(x, x)), equal)
+    np.testing.assert_array_equal(found, 0.0)
+    vectors[1, 2] = np.nan
+    distances = np.asarray(pairwise_distances(vectors, vectors[5:]))
+    assert np.isnan(distances[1]).all()
+    assert np.isfinite(distances[2:]).all()
 
 
 def test_gradient_equals_central_differences(double_precision):
@@ -42,23 +94,6 @@ def test_gradient_equals_central_differences(double_precision):
         )
 
     assert slope_errors(loss, *two_sets()) < 1e-7
-
-
-def test_gradient_at_distance_zero_is_zero():
-    vectors = np.ones((1, 2, 3), "float32")
-
-    def loss(vectors):
-        return ops.sum(pairwise_distances(vectors, vectors))
-
-    np.testing.assert_array_equal(gradients(loss, vectors)[0], 0.0 * vectors)
-
-
-def test_nan_is_passed_on():
-    vectors, references = two_sets("float32")
-    vectors[0, 1] = np.nan
-    distances = np.asarray(pairwise_distances(vectors, references))
-    assert np.isnan(distances[0, 1]).all()
-    assert np.isfinite(distances[1]).all()
 
 
 def test_ball_distances_project_both_sides_first(double_precision):

@@ -5,10 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_gsp.ops.halves import (
-    class_disjoint_halves,
-    given_or_drawn_halves,
-)
+from keras_gsp.ops.halves import class_disjoint_halves, given_or_drawn_halves
 from tests.compiled import compiled, on_tensorflow, under_xla
 
 
@@ -36,24 +33,15 @@ def uneven_labels(seed, batch=23, num_classes=6):
     return labels
 
 
-def test_equals_naive_loop():
+def test_equals_naive_loop_and_the_halves_share_no_class():
     for seed in range(8):
-        labels = uneven_labels(seed)
-        np.testing.assert_array_equal(
-            halves(labels, seed), naive_halves(labels, seed)
-        )
-
-
-def test_halves_share_no_class_are_not_empty_and_of_similar_size():
-    for seed in range(8):
-        for num_classes in (2, 3, 9):
-            labels = uneven_labels(seed, batch=14, num_classes=num_classes)
-            first_half = halves(labels, seed)
-            assert not set(labels[first_half]) & set(labels[~first_half])
-            assert first_half.any()
-            assert not first_half.all()
-            difference = abs(2 * int(first_half.sum()) - 14)
-            assert difference <= np.bincount(labels).max()
+        labels = uneven_labels(seed, num_classes=(2, 3, 6)[seed % 3])
+        first_half = halves(labels, seed)
+        np.testing.assert_array_equal(first_half, naive_halves(labels, seed))
+        assert not set(labels[first_half]) & set(labels[~first_half])
+        assert 0 < first_half.sum() < len(labels)
+        difference = abs(2 * int(first_half.sum()) - len(labels))
+        assert difference <= np.bincount(labels).max()
 
 
 def test_equal_draws_are_told_apart_by_position(monkeypatch):
@@ -98,21 +86,24 @@ def test_unknown_batch_size_and_a_single_class_in_a_graph():
 
 
 @on_tensorflow
-def test_labels_that_cannot_be_split_are_refused():
-    for labels in ([4, 4, 4], [4]):
-        with pytest.raises(ValueError, match="two classes.*labels=.4"):
-            class_disjoint_halves(np.array(labels), 0)
-    with pytest.raises(TypeError, match="must be numbers"):
-        class_disjoint_halves(np.array(["cat", "dog"]), 0)
-
-
-@on_tensorflow
-def test_given_halves_are_checked_and_used():
+def test_what_cannot_be_split_is_refused():
     given = np.array([True, False, True])
-    found = given_or_drawn_halves(np.array([1, 1, 1]), given, 0)
-    np.testing.assert_array_equal(np.asarray(found), given)
-    with pytest.raises(TypeError, match="`first_half` must be boolean"):
-        given_or_drawn_halves(np.array([0, 1]), np.array([0, 1]), 0)
-    for shape in [(3,), (2, 1)]:
-        with pytest.raises(ValueError, match="`first_half`.*Received"):
-            given_or_drawn_halves(np.array([0, 1]), np.ones(shape, bool), 0)
+    np.testing.assert_array_equal(
+        given_or_drawn_halves(np.array([1, 1, 1]), given, 0), given
+    )
+    two = np.array([0, 1])
+    for call, arguments, error, message in (
+        (halves, (np.array([4, 4]),), ValueError, "two classes.*labels=.4"),
+        (halves, (np.array([4]),), ValueError, "two classes.*labels=.4"),
+        (halves, (np.array(["a", "b"]),), TypeError, "must be numbers"),
+        (given_or_drawn_halves, (two, two, 0), TypeError, "must be boolean"),
+        (given_or_drawn_halves, (two, given, 0), ValueError, "`first_half`"),
+        (
+            given_or_drawn_halves,
+            (two, given[:2, None], 0),
+            ValueError,
+            "`first_half`.*Received",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            call(*arguments)

@@ -19,9 +19,8 @@ from tests.compiled import compiled, on_tensorflow, under_xla
 def test_labels_are_compared_and_numbered():
     same = same_class([1, 2], np.array([[2], [1], [2]]))
     np.testing.assert_array_equal(same, [[0, 1, 0], [1, 0, 1]])
-    np.testing.assert_array_equal(
-        first_occurrences([7, 5, 7, 9, 5]), [0, 1, 0, 3, 1]
-    )
+    found = first_occurrences([7, 5, 7, 9, 5])
+    np.testing.assert_array_equal(found, [0, 1, 0, 3, 1])
 
 
 @on_tensorflow  # JAX integers have 32 bits.

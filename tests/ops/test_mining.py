@@ -8,6 +8,7 @@ import keras_gsp as gsp
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.pairs import PairWeights
 from tests.compiled import compiled, on_tensorflow
+from tests.gradients import gradients
 
 LABELS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3])
 OTHERS = np.array([0, 1, 2, 0, 1, 2, 0, 5])
@@ -44,61 +45,51 @@ def mined(miner, seed=None):
 
 
 def anchors(weights):
+    """Each anchor, its positives and its negatives."""
     for a in range(9):
-        positives = np.flatnonzero(weights.positive[a])
-        negatives = np.flatnonzero(weights.negative[a])
-        yield a, positives, negatives
+        yield a, *(np.flatnonzero(kind[a]) for kind in weights)
 
 
-def nothing_kept():
-    return PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
-
-
-def assert_same(found, expected):
-    np.testing.assert_array_equal(found.positive, expected.positive)
-    np.testing.assert_array_equal(found.negative, expected.negative)
+def check(miner, keep):
+    """`keep` adds an anchor's pairs to the weights that are expected."""
+    embeddings, references, weights, distances = problem()
+    cosines = embeddings @ references.T
+    expected = PairWeights(np.zeros((9, 8)), np.zeros((9, 8)))
+    for a, positives, negatives in anchors(weights):
+        keep(expected, a, positives, negatives, distances[a], cosines[a])
+    np.testing.assert_array_equal(mined(miner), expected)
 
 
 def test_batch_hard(double_precision):
-    _, _, weights, distances = problem()
-    expected = nothing_kept()
-    for a, positives, negatives in anchors(weights):
+    def keep(expected, a, positives, negatives, distances, cosines):
         if len(positives) and len(negatives):
-            farthest = max(positives, key=lambda p: distances[a, p])
-            nearest = min(negatives, key=lambda n: distances[a, n])
-            expected.positive[a, farthest] = 1.0
-            expected.negative[a, nearest] = 1.0
-    assert_same(mined("batch_hard"), expected)
+            farthest = max(positives, key=lambda p: distances[p])
+            nearest = min(negatives, key=lambda n: distances[n])
+            expected.positive[a, farthest] = expected.negative[a, nearest] = 1
+
+    check("batch_hard", keep)
 
 
 def test_semi_hard(double_precision):
-    _, _, weights, distances = problem()
-    expected = nothing_kept()
-    for a, positives, negatives in anchors(weights):
+    def keep(expected, a, positives, negatives, distances, cosines):
         for p in positives:
-            farther = [
-                n for n in negatives if distances[a, n] > distances[a, p]
-            ]
+            farther = [n for n in negatives if distances[n] > distances[p]]
             if farther:
-                nearest = min(farther, key=lambda n: distances[a, n])
+                nearest = min(farther, key=lambda n: distances[n])
                 expected.positive[a, p] = 1.0
                 expected.negative[a, nearest] += 1.0
-    assert 0 < expected.positive.sum() < weights.positive.sum()
-    assert_same(mined("semi_hard"), expected)
+
+    check("semi_hard", keep)
 
 
 def test_multi_similarity(double_precision):
-    embeddings, references, weights, _ = problem()
-    cosines = embeddings @ references.T
-    expected = nothing_kept()
-    for a, positives, negatives in anchors(weights):
-        for p in positives:
-            most = max((cosines[a, n] for n in negatives), default=-np.inf)
-            expected.positive[a, p] = cosines[a, p] < most + 0.1
-        for n in negatives:
-            least = min((cosines[a, p] for p in positives), default=np.inf)
-            expected.negative[a, n] = cosines[a, n] > least - 0.1
-    assert_same(mined("multi_similarity"), expected)
+    def keep(expected, a, positives, negatives, distances, cosines):
+        most = max(cosines[negatives], default=-np.inf)
+        least = min(cosines[positives], default=np.inf)
+        expected.positive[a, positives] = cosines[positives] < most + 0.1
+        expected.negative[a, negatives] = cosines[negatives] > least - 0.1
+
+    check("multi_similarity", keep)
 
 
 @on_tensorflow
@@ -145,58 +136,45 @@ def test_distance_weighted_draws_evenly_over_distances():
 
 @on_tensorflow
 @pytest.mark.parametrize("miner", MINERS)
-def test_every_miner_compiles_and_passes_a_gradient(miner):
-    labels = np.arange(12) % 4
+def test_every_miner_compiles_passes_a_gradient_and_may_find_nothing(miner):
+    loss = gsp.losses.TripletLoss(1.0, miner=miner, seed=0)
     embeddings = np.random.default_rng(0).normal(size=(12, 6))
-    embeddings = embeddings.astype("float32")
-    loss = gsp.losses.ContrastiveLoss(
-        0.0, 1.5, miner=miner, seed=None if miner != "distance_weighted" else 3
-    )
+    embeddings, labels = embeddings.astype("float32"), np.arange(12) % 4
     value = compiled(lambda e: loss(labels, e))(embeddings)
-    assert np.isfinite(value)
-    if miner != "distance_weighted":  # XLA draws other numbers.
+    if miner == "distance_weighted":  # XLA draws other numbers.
+        assert np.isfinite(value)
+    else:
         np.testing.assert_allclose(value, loss(labels, embeddings), rtol=1e-5)
-
-
-@on_tensorflow
-@pytest.mark.parametrize("miner", MINERS)
-def test_nothing_to_mine_costs_nothing(miner):
-    loss = gsp.losses.TripletLoss(miner=miner, seed=0)
-    embeddings = np.random.default_rng(0).normal(size=(4, 3))
-    for labels in ([0, 1, 2, 3], [0, 0, 0, 0]):
-        np.testing.assert_array_equal(loss(labels, embeddings), 0.0)
+    (slopes,) = gradients(lambda e: loss(labels, e), embeddings)
+    assert np.isfinite(slopes).all() and slopes.any()
+    for nothing in (np.arange(12), 0 * labels):
+        np.testing.assert_array_equal(loss(nothing, embeddings), 0.0)
 
 
 def semi_hard_triplets(labels, embeddings, margin):
     embeddings = unit(embeddings)
-    hinges = []
     for a in range(len(labels)):
         distances = np.linalg.norm(embeddings - embeddings[a], axis=1)
         for p in np.flatnonzero(labels == labels[a]):
-            farther = np.flatnonzero(
-                (labels != labels[a]) & (distances > distances[p])
-            )
-            if p != a and farther.size:
+            farther = (labels != labels[a]) & (distances > distances[p])
+            if p != a and farther.any():
                 gap = distances[p] - distances[farther].min() + margin
-                hinges.append(max(gap, 0.0))
-    return np.array(hinges)
+                yield max(gap, 0.0)
 
 
 def test_triplets_stay_together_when_semi_hard(double_precision):
     labels = np.arange(12) % 4
     embeddings = np.random.default_rng(0).normal(size=(12, 4))
-    hinges = semi_hard_triplets(labels, embeddings, margin=0.2)
-    arguments = {"miner": "semi_hard", "dtype": "float64"}
+    hinges = np.array([*semi_hard_triplets(labels, embeddings, margin=0.2)])
     # Keras averages a float64 loss in float32 on PyTorch.
     rtol = 1e-6 if keras.backend.backend() == "torch" else 1e-10
-    active = gsp.losses.TripletLoss(0.2, **arguments)
-    np.testing.assert_allclose(
-        active(labels, embeddings), hinges[hinges > 0.0].mean(), rtol=rtol
-    )
-    valid = gsp.losses.TripletLoss(0.2, mean_over="valid", **arguments)
-    np.testing.assert_allclose(
-        valid(labels, embeddings), hinges.mean(), rtol=rtol
-    )
+    for mean_over, counted in ("active", hinges > 0.0), ("valid", hinges > -1):
+        loss = gsp.losses.TripletLoss(
+            0.2, mean_over=mean_over, miner="semi_hard", dtype="float64"
+        )
+        expected = hinges[counted].mean()
+        found = loss(labels, embeddings)
+        np.testing.assert_allclose(found, expected, rtol=rtol)
 
 
 @keras.saving.register_keras_serializable(package="tests")
@@ -210,10 +188,7 @@ def nearest_half(embeddings, references, weights, seed):
 @on_tensorflow
 def test_a_function_is_a_miner_and_is_saved():
     loss = gsp.losses.ContrastiveLoss(miner=nearest_half)
-    embeddings = np.random.default_rng(0).normal(size=(8, 3))
-    labels = np.arange(8) % 2
+    given = np.arange(8) % 2, np.random.default_rng(0).normal(size=(8, 3))
     again = gsp.losses.ContrastiveLoss.from_config(loss.get_config())
     assert again.miner is nearest_half
-    np.testing.assert_array_equal(
-        again(labels, embeddings), loss(labels, embeddings)
-    )
+    np.testing.assert_array_equal(again(*given), loss(*given))

@@ -10,7 +10,6 @@ from keras import ops
 import keras_gsp as gsp
 from keras_gsp.ops.distances import ball_distances, pairwise_distances
 from keras_gsp.ops.precision import exact_mean, full_matmul
-from keras_gsp.ops.prototype_assignment import soft_histogram
 from keras_gsp.ops.ridge import cross_half_prediction
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import POOLINGS, built
@@ -69,6 +68,13 @@ def of_proxies():
     layer = gsp.layers.ClassProxies(3)
     layer.build((None, 6))
     return lambda x: ops.sum(ops.square(layer(x))), normal(8, 6)
+
+
+def of_histogram():
+    layer = gsp.layers.PrototypeHistogram(5)
+    layer.build((2, 7, 6))
+    layer.prototypes.assign(normal(5, 6, seed=1))
+    return squares(layer), normal(2, 7, 6)
 
 
 def of_whitening():
@@ -139,13 +145,7 @@ ROWS = {
         squares(ball_distances, normal(5, 6, seed=1)),
         normal(8, 6),
     ),
-    "histogram": lambda: (
-        squares(
-            functools.partial(soft_histogram, inverse_temperature=10.0),
-            normal(5, 6, seed=1),
-        ),
-        normal(2, 7, 6),
-    ),
+    "histogram": of_histogram,
     "ridge": lambda: (
         lambda z: ops.sum(
             cross_half_prediction(z, normal(8, 6), HALF, ridge=0.05) ** 2

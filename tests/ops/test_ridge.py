@@ -34,46 +34,37 @@ def naive_prediction(histograms, targets, first_half, ridge=RIDGE):
 @pytest.mark.parametrize(
     ("num_prototypes", "batch"), [(2, 16), (5, 9), (30, 2)]
 )
-def test_equals_the_primal_solution_of_each_half(num_prototypes, batch):
-    inputs = batch_of(0, batch, num_prototypes)
-    found = cross_half_prediction(*inputs, ridge=RIDGE)
-    np.testing.assert_allclose(
-        np.asarray(found), naive_prediction(*inputs), rtol=0, atol=1e-10
-    )
-
-
-@on_tensorflow
-def test_is_accurate_in_float32():
-    histograms, targets, first_half = batch_of(0, 128, 64, 16, "float16")
-    expected = naive_prediction(
-        histograms.astype("float64"), targets.astype("float64"), first_half
-    )
-    found = cross_half_prediction(histograms, targets, first_half, ridge=RIDGE)
-    assert keras.backend.standardize_dtype(found.dtype) == "float32"
-    # MATH: condition number at most 1 + 128 / 0.05, a few ulp on top.
-    error = np.abs(np.asarray(found) - expected).max()
-    assert error <= 1e-4 * np.abs(expected).max()
-
-
-@pytest.mark.usefixtures("double_precision")
-def test_gradients_equal_central_differences():
-    histograms, targets, first_half = batch_of(1)
+def test_value_and_gradient_of_the_primal_solution(num_prototypes, batch):
+    histograms, targets, first_half = batch_of(0, batch, num_prototypes)
     weights = np.random.default_rng(2).normal(size=targets.shape)
 
-    def scalar(histograms, targets):
-        predicted = cross_half_prediction(
-            histograms, targets, first_half, ridge=RIDGE
-        )
-        return ops.sum(ops.convert_to_tensor(weights) * predicted)
+    def predicted(*given):
+        return cross_half_prediction(*given, first_half, ridge=RIDGE)
+
+    np.testing.assert_allclose(
+        predicted(histograms, targets),
+        naive_prediction(histograms, targets, first_half),
+        atol=1e-10,
+    )
+
+    def scalar(*given):
+        return ops.sum(ops.convert_to_tensor(weights) * predicted(*given))
 
     # Differences with step 1e-6 carry about nine digits.
     assert slope_errors(scalar, histograms, targets) < 1e-6
 
 
 @on_tensorflow
-def test_empty_half_predicts_zero():
-    histograms, targets, _ = batch_of(0)
-    found = cross_half_prediction(
-        histograms, targets, np.ones(len(targets), bool), ridge=RIDGE
+def test_is_accurate_in_float32_and_zero_for_an_empty_half():
+    histograms, targets, first_half = batch_of(0, 128, 64, 16, "float16")
+    expected = naive_prediction(
+        histograms.astype("float64"), targets.astype("float64"), first_half
     )
-    np.testing.assert_array_equal(np.asarray(found), np.zeros_like(targets))
+    found = cross_half_prediction(histograms, targets, first_half, ridge=RIDGE)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    # The condition number at most 1 + 128 / 0.05, a few ulp on top.
+    error = np.abs(np.asarray(found) - expected).max()
+    assert error <= 1e-4 * np.abs(expected).max()
+    empty = first_half | True
+    found = cross_half_prediction(histograms, targets, empty, ridge=RIDGE)
+    np.testing.assert_array_equal(found, 0.0 * targets)

@@ -21,22 +21,19 @@ class FeaturePooling(ConfiguredLayer):
 
     A subclass defines `pool(features, kept)` and, where needed,
     `create_weights(channels, input_shape)`, `output_size(channels)` and
-    `check_size(input_shape)`. The constructor must work without arguments and
-    keep each argument unchanged in an attribute of the same name, which
-    `get_config` reads. The commands of `training` find every subclass that
-    `gsp.layers` exports.
+    `check_size(input_shape)`. Its constructor must work without arguments: the
+    commands of `training` find every subclass that `gsp.layers` exports.
 
     This class checks shapes and masks, computes in float32 at least and casts
     back, sets masked tokens to zero, and pools an all-masked row to zeros.
-
-    Args:
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
         features: (batch, height, width, channels) or (batch, tokens,
             channels); all sizes but the channels may be unknown.
         mask: optional boolean (batch, tokens), for tokens only. A masked
             token counts as absent.
+
+    Output shape: (batch, channels), unless a subclass says otherwise.
 
     Raises:
         ValueError: an argument outside its range, features of another rank,

@@ -14,7 +14,7 @@ from keras_gsp.ops.tensor import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class GeneralizedMaxPooling(FeaturePooling):
-    r"""Pools to the vector whose dot product with each feature is one.
+    r"""Pools to the vector whose dot product with each feature is one (GeMax).
 
     Frequent features count no more than rare ones. The pooled vector
     :math:`\varphi` is the ridge regression of ones on the features F with rows
@@ -24,29 +24,26 @@ class GeneralizedMaxPooling(FeaturePooling):
         + \lambda \|\varphi\|^2 = (F^\top F + \lambda I)^{-1} F^\top 1
         = F^\top (F F^\top + \lambda I)^{-1} 1 .
 
-    The form with the smaller matrix is solved by a Cholesky factorization,
-    whose cost grows with the cube of the smaller of channels and number of
-    features. The ridge is increased by the rounding error of the matrix, about
-    5e-7 of its trace. A large ridge gives the direction of average pooling.
+    The form with the smaller matrix is solved by a Cholesky factorization. The
+    ridge is increased by the rounding error of the matrix, about 5e-7 of its
+    trace. A large ridge gives the direction of average pooling.
 
     Args:
         ridge: lambda, positive and finite, in units of squared features.
             Default 1.0, as in the comparison of the GSP paper.
 
-    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
-    Output shape: (batch, channels). Mask and errors: see `FeaturePooling`.
+    Input, output, mask and errors: see `FeaturePooling`.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    pooling = gsp.layers.GeneralizedMaxPooling(ridge=1e-3)
-    features = np.random.default_rng(0).normal(size=(1, 5, 16))
-    similarities = features[0] @ np.array(pooling(features))[0]
-    assert np.allclose(similarities, 1.0, atol=0.01)
-    ```
+        pooling = gsp.layers.GeneralizedMaxPooling(ridge=1e-3)
+        features = np.random.normal(size=(1, 5, 16))
+        similarities = features[0] @ np.array(pooling(features))[0]
+        assert np.allclose(similarities, 1.0, atol=0.01)
+        ```
 
     Reference:
         Interferences in Match Kernels, section 4; "GeMax" of Generalized Sum
@@ -70,10 +67,9 @@ class GeneralizedMaxPooling(FeaturePooling):
             ones = ops.ones_like(features[..., :1])
             shares = self._solve(gram, ones, count)
             return full_matmul(turned, shares)[..., 0]
+        gram = full_matmul(turned, features)
         total = ops.sum(features, axis=1)[..., None]
-        return self._solve(full_matmul(turned, features), total, channels)[
-            ..., 0
-        ]
+        return self._solve(gram, total, channels)[..., 0]
 
     def _solve(self, gram, right_hand_side, size):
         identity = ops.eye(size, dtype=gram.dtype)

@@ -3,19 +3,18 @@
 import math
 from typing import Any
 
-import keras
-from keras import ops
+from keras import initializers, ops, regularizers, saving
 
+from keras_gsp.layers.pooling.channel_poolings import (
+    add_power_weight,
+    checked_power,
+    power_of,
+)
 from keras_gsp.layers.pooling.feature_pooling import (
     FeaturePooling,
     check_mask,
     flat_features,
     spatial_shape,
-)
-from keras_gsp.layers.pooling.learned_power import (
-    add_power_weight,
-    checked_power,
-    power_of,
 )
 from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
@@ -37,17 +36,16 @@ from keras_gsp.ops.transport import (
 )
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
+@saving.register_keras_serializable(package="keras_gsp")
 class GeneralizedSumPooling(FeaturePooling):
-    r"""Pools the features close to learned prototypes and drops the rest.
+    r"""Pools the features close to learned prototypes and drops the rest (GSP).
 
     A drop-in replacement for global average pooling that learns to ignore
     background. Features :math:`f_j` and prototypes :math:`\omega_i`, both
     projected onto the unit ball, are matched by entropic partial transport
-    with Euclidean costs, :math:`\pi, \rho` of `gsp.ops.partial_transport`:
-    the plan :math:`\pi` moves the fraction :math:`\mu` (`transport_ratio`) of
-    the features' mass to the prototypes, the residual :math:`\rho` is
-    dropped.
+    with Euclidean costs (`gsp.ops.partial_transport`): the plan :math:`\pi`
+    moves the fraction :math:`\mu` (`transport_ratio`) of the features' mass to
+    the prototypes, the residual :math:`\rho` is dropped.
 
     .. math:: v_j = \frac{1/n - \rho_j}{\mu}, \qquad
               \text{pooled} = \sum_j v_j f_j, \qquad
@@ -69,8 +67,8 @@ class GeneralizedSumPooling(FeaturePooling):
         power: exponent of a generalized mean of the weighted features, at
             least 1. Default 1.0: the weighted sum. Above 1, weighted features
             are clipped below at 1e-6, as in GeM.
-        learn_power: whether to learn that exponent by a weight,
-            `log_power_excess`; see `GeneralizedMeanPooling`. Default `False`.
+        learn_power: whether to learn that exponent; see
+            `GeneralizedMeanPooling`. Default `False`.
         return_histogram: whether a call also returns the histogram z, an
             input of the zero-shot and cross-batch regularizers. Default
             `False`.
@@ -79,20 +77,15 @@ class GeneralizedSumPooling(FeaturePooling):
         learn_ratio: whether to learn the ratio by a weight, `ratio_logit` =
             log(ratio / (1 - ratio)), that starts at `transport_ratio` (below
             1). Default `False`.
-        use_affine_costs: whether a learned affine map precedes the costs:
-            features are matched as :math:`A f_j + b`, of the same size, and
-            pooled as they are. Default `False`.
+        use_affine_costs: whether features are matched as :math:`A f_j + b`, a
+            learned map to the same size, and pooled as they are. Default
+            `False`.
         prototype_initializer: initializer of the prototypes.
         prototype_regularizer: regularizer of the prototypes.
-        **kwargs: `name`, `dtype` and other arguments of a Keras layer.
 
     Call arguments:
-        features: (batch, height, width, channels) or (batch, tokens,
-            channels); batch and spatial sizes may be unknown.
-        mask: optional boolean (batch, tokens), for tokens only. A masked
-            token has weight 0, the ratio refers to the others, and an
-            all-masked row is pooled to zeros. Default `None`: the Keras masks
-            of features and values, if any.
+        features, mask: see `FeaturePooling`; the ratio refers to the tokens
+            that count. Default mask: the Keras masks of features and values.
         values: optional, the features' shape except for the channels. The
             features determine the weights, the values are pooled: GeM + GSP
             of the paper matches projected features and takes the generalized
@@ -104,23 +97,16 @@ class GeneralizedSumPooling(FeaturePooling):
         `return_histogram=True` a second output (batch, num_prototypes) in
         float32 or float64.
 
-    Raises:
-        ValueError: an argument outside its range, features of another rank,
-            unknown channels, a mask on a feature map, values of another batch
-            or spatial size.
-
     Example:
+        ```python
+        import keras
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
-    model = keras.Sequential([keras.Input((7, 7, 16))])
-    model.add(gsp.layers.GeneralizedSumPooling(8, transport_ratio=0.3))
-    features = np.random.default_rng(0).normal(size=(2, 7, 7, 16))
-    assert model(features).shape == (2, 16)
-    ```
+        model = keras.Sequential([keras.Input((7, 7, 16))])
+        model.add(gsp.layers.GeneralizedSumPooling(8, transport_ratio=0.3))
+        assert model(np.random.normal(size=(2, 7, 7, 16))).shape == (2, 16)
+        ```
 
     Reference:
         Generalized Sum Pooling for Metric Learning, (P2), (4.2), (4.3);
@@ -159,12 +145,8 @@ class GeneralizedSumPooling(FeaturePooling):
         self.add_max = add_max
         self.learn_ratio = learn_ratio
         self.use_affine_costs = use_affine_costs
-        self.prototype_initializer = keras.initializers.get(
-            prototype_initializer
-        )
-        self.prototype_regularizer = keras.regularizers.get(
-            prototype_regularizer
-        )
+        self.prototype_initializer = initializers.get(prototype_initializer)
+        self.prototype_regularizer = regularizers.get(prototype_regularizer)
         if learn_ratio and transport_ratio == 1.0:
             raise ValueError(
                 "`transport_ratio` must be below 1 with learn_ratio=True. "
@@ -185,7 +167,7 @@ class GeneralizedSumPooling(FeaturePooling):
             ratio = self.transport_ratio
             start = math.log(ratio) - math.log1p(-ratio)
             self.ratio_logit = self.full_precision_weight(
-                "ratio_logit", (), keras.initializers.Constant(start)
+                "ratio_logit", (), initializers.Constant(start)
             )
         if self.use_affine_costs:
             self.create_dense("matching", channels, channels)
@@ -201,10 +183,16 @@ class GeneralizedSumPooling(FeaturePooling):
         """Pools features, or values with the features' weights."""
         if values is None:
             values = features
-        _check_places(features.shape, values.shape)
-        if mask is None:
-            # Keras fills these, not `mask`, in a call with two tensors.
-            mask = _in_both(features_mask, values_mask)
+        if known_to_differ(features.shape[:-1], values.shape[:-1]):
+            raise ValueError(
+                "`values` must have the shape of the features except for the "
+                f"channels. Received: features of shape {features.shape}, "
+                f"values of shape {values.shape}."
+            )
+        # Keras fills these, not `mask`, in a call with two tensors.
+        given = [x for x in (features_mask, values_mask) if x is not None]
+        if mask is None and given:
+            mask = ops.logical_and(given[0], given[-1])
         transport = self._transport(features, mask)
         flat = zero_where_masked(at_least_float32(flat_features(values)), mask)
         pooled = self._pool(flat, transport.weights, mask)
@@ -220,19 +208,13 @@ class GeneralizedSumPooling(FeaturePooling):
     def pooling_weights(
         self, features: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns the pooling weights v of a call as a map.
-
-        (batch, height, width) or (batch, tokens); each map sums to 1.
-        """
+        """Returns the pooling weights v of a call, maps that sum to 1."""
         features = self._as_features(features)
         weights = self._transport(features, mask).weights
         return ops.reshape(weights, (-1, *spatial_shape(features)))
 
     def residual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns the mass of each feature that no prototype receives.
-
-        (batch, height, width) or (batch, tokens), summing to 1 - ratio.
-        """
+        """Returns the mass left behind, maps that sum to 1 - ratio."""
         features = self._as_features(features)
         residual = self._transport(features, mask).residual
         return ops.reshape(residual, (-1, *spatial_shape(features)))
@@ -242,16 +224,13 @@ class GeneralizedSumPooling(FeaturePooling):
     ) -> Tensor:
         """Returns the mass moved from each feature to each prototype.
 
-        (batch, height, width, num_prototypes) or (batch, tokens,
-        num_prototypes), summing to `transport_ratio`.
+        Maps with a last axis of prototypes, summing to `transport_ratio`.
         """
         features = self._as_features(features)
-        transport = self._transport(features, mask)
-        moved = self.ratio * transport.weights[..., None]
-        plan = moved * transport.assignment
-        return ops.reshape(
-            plan, (-1, *spatial_shape(features), self.num_prototypes)
-        )
+        weights, _, assignment = self._transport(features, mask)
+        plan = self.ratio * weights[..., None] * assignment
+        sizes = *spatial_shape(features), self.num_prototypes
+        return ops.reshape(plan, (-1, *sizes))
 
     def adapt(
         self, features: Tensor, *, max_features: int = 20_000, seed: int = 0
@@ -259,18 +238,10 @@ class GeneralizedSumPooling(FeaturePooling):
         """Initializes the prototypes with features that cover the data.
 
         Optional, before training. Greedy k-center on the unit ball, starting
-        with the feature farthest from the mean.
-
-        Args:
-            features: (batch, height, width, channels) or (batch, tokens,
-                channels), inputs of the layer.
-            max_features: number of local features to choose from, drawn
-                without replacement, at least `num_prototypes`. Default
-                20,000.
-            seed: integer seed of that draw. Default 0.
-
-        Raises:
-            ValueError: fewer local features than prototypes.
+        with the feature farthest from the mean, among at most `max_features`
+        local features of (batch, height, width, channels) or (batch, tokens,
+        channels), drawn with the `seed`. Raises `ValueError` for fewer of them
+        than prototypes.
         """
         features = self._matched(self._as_features(features))
         self.prototypes.assign(
@@ -307,9 +278,6 @@ class GeneralizedSumPooling(FeaturePooling):
 
     def _transport(self, features, mask) -> BallTransport:
         check_mask(features, mask)
-        logit = None
-        if self.learn_ratio:
-            logit = ops.convert_to_tensor(self.ratio_logit)
         flat = zero_where_masked(flat_features(features), mask)
         return ball_transport(
             self._matched(flat),
@@ -317,7 +285,7 @@ class GeneralizedSumPooling(FeaturePooling):
             transport_ratio=self.ratio,
             inverse_temperature=self.inverse_temperature,
             mask=mask,
-            log_odds=logit,
+            log_odds=self.ratio_logit if self.learn_ratio else None,
         )
 
     def _matched(self, features):
@@ -342,20 +310,3 @@ class GeneralizedSumPooling(FeaturePooling):
         if self.add_max:
             pooled = pooled + masked_max(flat, kept)
         return zero_where_empty(pooled, mask)
-
-
-def _in_both(one, other):
-    """The mask of the tokens that both masks keep; `None` without masks."""
-    if one is None or other is None or one is other:
-        return other if one is None else one
-    return ops.logical_and(one, other)
-
-
-def _check_places(features, values):
-    """Raises where two shapes are known to differ before the channels."""
-    if known_to_differ(features[:-1], values[:-1]):
-        raise ValueError(
-            "`values` must have the shape of the features except for the "
-            f"channels. Received: features of shape {tuple(features)}, "
-            f"values of shape {tuple(values)}."
-        )

@@ -44,31 +44,35 @@ def test_equals_naive_loop(shape, ratio):
 
 
 @on_tensorflow
-def test_ratio_one_is_average_pooling():
-    features = features_of(SHAPES[0])
-    pooled = GeneralizedSumPooling(7, 1.0)(features)
-    np.testing.assert_allclose(pooled, features.mean(axis=(1, 2)), atol=1e-6)
-
-
-@on_tensorflow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_and_plans_have_their_sums(shape):
     features = features_of(shape)
     layer = GeneralizedSumPooling(7, 0.3, return_histogram=True)
-    _, histogram = layer(features)
-    weights = np.asarray(layer.pooling_weights(features))
-    plan = np.asarray(layer.transport_plan(features))
-    assert weights.shape == shape[:-1]
+    pooled, histogram = layer(features)
+    weights, residual, plan = (
+        np.asarray(maps(features))
+        for maps in (
+            layer.pooling_weights,
+            layer.residual,
+            layer.transport_plan,
+        )
+    )
+    assert weights.shape == residual.shape == shape[:-1]
     assert plan.shape == (*shape[:-1], 7)
     axes = tuple(range(1, weights.ndim))
     np.testing.assert_allclose(weights.sum(axes), 1.0, rtol=1e-5)
-    np.testing.assert_allclose(plan.sum((*axes, -1)), 0.3, rtol=1e-5)
+    np.testing.assert_allclose(residual.sum(axes), 0.7, rtol=1e-5)
     np.testing.assert_allclose(np.sum(histogram, axis=-1), 1.0, rtol=1e-5)
     np.testing.assert_allclose(plan.sum(-1) / 0.3, weights, rtol=1e-5)
-    residual = np.asarray(layer.residual(features))
-    assert residual.shape == shape[:-1]
-    np.testing.assert_allclose(residual.sum(axes), 0.7, rtol=1e-5)
     np.testing.assert_allclose(plan.sum(-1) + residual, 1 / 20, rtol=1e-4)
+    # A learned ratio starts where it was set; ratio one is the average.
+    learned = GeneralizedSumPooling(7, 0.3, learn_ratio=True)
+    learned.build(shape)
+    learned.prototypes.assign(layer.prototypes)
+    np.testing.assert_allclose(learned(features), pooled, rtol=1e-4, atol=1e-6)
+    assert abs(float(learned.ratio) - 0.3) < 1e-7
+    average = GeneralizedSumPooling(7, 1.0)(features)
+    np.testing.assert_allclose(average, features.mean(axes), atol=1e-6)
 
 
 @on_tensorflow
@@ -92,27 +96,14 @@ def test_values_are_pooled_where_features_are_matched(shape, power):
 
 
 @on_tensorflow
-def test_a_model_with_values_has_their_shape_and_survives_saving(tmp_path):
-    inputs = keras.Input((None, 4, 6))
-    values = keras.layers.Conv2D(9, 1)(inputs)
-    outputs = GeneralizedSumPooling(7, return_histogram=True)(
-        inputs, values=values
-    )
-    model = keras.Model(inputs, outputs)
-    assert [tuple(one.shape) for one in outputs] == [(None, 9), (None, 7)]
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    features = features_of(SHAPES[0])
-    for one, other in zip(model(features), loaded(features), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@on_tensorflow
 @pytest.mark.parametrize(
     ("first", "last", "masked"),
     [(0, 15, "features"), (4, 20, "values"), (4, 15, "features values")],
 )
-def test_tokens_that_a_keras_mask_drops_do_not_count(first, last, masked):
+def test_tokens_that_a_keras_mask_drops_do_not_count(
+    first, last, masked, tmp_path
+):
+    """In a model with values, which has their shape and survives saving."""
     given = {"features": features_of(SHAPES[1])}
     given["values"] = features_of((3, 20, 9), 1)
     inputs = {k: keras.Input(x.shape[1:], name=k) for k, x in given.items()}
@@ -122,12 +113,19 @@ def test_tokens_that_a_keras_mask_drops_do_not_count(first, last, masked):
     for name, cut in (("features", slice(last, 20)), ("values", slice(first))):
         padded[name] = given[name].copy()
         padded[name][:, cut] = 0.0
-    layer = GeneralizedSumPooling(7, power=2.0)
-    model = keras.Model(inputs, layer(seen["features"], values=seen["values"]))
+    layer = GeneralizedSumPooling(7, power=2.0, return_histogram=True)
+    outputs = layer(seen["features"], values=seen["values"])
+    assert [tuple(one.shape) for one in outputs] == [(None, 9), (None, 7)]
+    model = keras.Model(inputs, outputs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
     features, values = (x[:, first:last] for x in given.values())
-    np.testing.assert_allclose(
-        model(padded), layer(features, values=values), atol=1e-5
-    )
+    expected = layer(features, values=values)
+    for one, two, wanted in zip(
+        model(padded), loaded(padded), expected, strict=True
+    ):
+        np.testing.assert_allclose(one, wanted, atol=1e-5)
+        np.testing.assert_array_equal(one, two)
 
 
 @on_tensorflow
@@ -143,21 +141,19 @@ def test_masked_features_and_values_may_hold_anything():
     found = layer(features, mask=mask, values=values)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
-    for one in (
-        layer.pooling_weights(features, mask),
-        layer.residual(features, mask),
-        layer.transport_plan(features, mask),
-    ):
-        assert np.isfinite(np.asarray(one)).all()
-        assert not np.asarray(one)[:, 11:].any()
 
     def loss(features, values):
         pooled, histogram = layer(features, mask=mask, values=values)
         return ops.sum(ops.square(pooled)) + ops.sum(ops.square(histogram))
 
-    for gradient in gradients(loss, features, values):
-        assert np.isfinite(gradient).all()
-        assert not gradient[:, 11:].any()
+    for one in (
+        layer.pooling_weights(features, mask),
+        layer.residual(features, mask),
+        layer.transport_plan(features, mask),
+        *gradients(loss, features, values),
+    ):
+        assert np.isfinite(np.asarray(one)).all()
+        assert not np.asarray(one)[:, 11:].any()
 
 
 @on_tensorflow
@@ -228,18 +224,6 @@ def test_adapt_covers_the_features():
         np.asarray(layer.prototypes)[:, None] - centers, axis=-1
     )
     assert sorted(distances.argmin(axis=1)) == [0, 1, 2, 3]
-
-
-@on_tensorflow
-def test_learned_ratio_starts_where_it_was_set():
-    features = features_of((2, 6, 3))
-    layer = GeneralizedSumPooling(4, 0.3, 6.0, learn_ratio=True)
-    plain = GeneralizedSumPooling(4, 0.3, 6.0)
-    layer.build(features.shape)
-    plain.build(features.shape)
-    plain.prototypes.assign(layer.prototypes)
-    np.testing.assert_allclose(layer(features), plain(features), rtol=1e-5)
-    assert abs(float(layer.ratio) - 0.3) < 1e-7
 
 
 @on_tensorflow

@@ -5,7 +5,6 @@ import pytest
 from keras import ops
 
 from keras_gsp import layers
-from keras_gsp.layers.pooling.average_pooling import AveragePooling
 from tests.compiled import on_tensorflow
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import features_of
@@ -70,38 +69,18 @@ def test_cbam_equals_the_formula():
     check(layers.CBAMPooling(2, kernel_size=3), naive)
 
 
-def test_average_of_kept_tokens_is_zero_without_any():
-    tokens = FEATURES.reshape(2, 12, 6).copy()
-    tokens[0, 5:] = np.nan
-    mask = np.arange(12) < np.array([[5], [0]])
-    layer = AveragePooling()
-    pooled = np.asarray(layer(tokens, mask=mask))
-    np.testing.assert_allclose(pooled[0], tokens[0, :5].mean(0), rtol=1e-5)
-    np.testing.assert_array_equal(pooled[1], 0.0)
-    np.testing.assert_allclose(
-        layer(FEATURES), FEATURES.mean((1, 2)), rtol=1e-4, atol=1e-6
-    )
-    (found,) = gradients(lambda x: ops.sum(layer(x, mask=mask)), tokens)
-    expected = np.broadcast_to(mask[..., None] / 5.0, tokens.shape)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
 @on_tensorflow
-@pytest.mark.parametrize(
-    "built_for, called_on",
-    [((2, 4, 3, 6), (2, 12, 6)), ((2, 12, 6), (2, 4, 3, 6))],
-)
-def test_cbam_is_for_the_rank_that_it_was_built_for(built_for, called_on):
-    layer = layers.CBAMPooling(2, kernel_size=3)
-    layer.build(built_for)
-    with pytest.raises(ValueError, match="that the layer was built for"):
-        layer(features_of(called_on))
-    # Without neighbors it is the same to both.
-    layer = layers.CBAMPooling(2, kernel_size=1)
-    layer.build(built_for)
-    np.testing.assert_allclose(
-        layer(FEATURES), layer(FEATURES.reshape(2, 12, 6)), rtol=1e-5
-    )
+def test_cbam_is_for_the_rank_that_it_was_built_for():
+    tokens = FEATURES.reshape(2, 12, 6)
+    for own, other in ((FEATURES, tokens), (tokens, FEATURES)):
+        layer = layers.CBAMPooling(2, kernel_size=3)
+        layer.build(own.shape)
+        with pytest.raises(ValueError, match="that the layer was built for"):
+            layer(other)
+        # Without neighbors it is the same to both.
+        layer = layers.CBAMPooling(2, kernel_size=1)
+        layer.build(own.shape)
+        np.testing.assert_allclose(layer(own), layer(other), rtol=1e-5)
 
 
 def test_crow_equals_the_formula():
@@ -225,12 +204,6 @@ def test_attention_equals_the_formula(has_values):
     check(layer, naive)
 
 
-@on_tensorflow
-def test_attention_queries_must_divide_the_channels():
-    with pytest.raises(ValueError, match="num_queries=4, channels=6"):
-        layers.AttentionPooling(4)(FEATURES)
-
-
 def test_smoothed_match_kernel_equals_the_formula():
     def naive(features, w):
         grid = features.reshape(4, 3, 6)
@@ -270,15 +243,12 @@ def unit(x):
 
 
 def test_average_max_equals_the_formula():
-    check(layers.AverageMaxPooling(), lambda f, w: f.mean(0) + f.max(0))
-
     def naive(features, w):
-        return (
-            features.mean(0) @ w["average_kernel"]
-            + features.max(0) @ w["max_kernel"]
-        )
+        mean, largest = features.mean(0), features.max(0)
+        return mean @ w["average_kernel"] + largest @ w["max_kernel"]
 
     check(layers.AverageMaxPooling(projection_size=5), naive)
+    check(layers.AverageMaxPooling(), lambda f, w: f.mean(0) + f.max(0))
 
 
 @pytest.mark.parametrize("count", [3, 12])
@@ -301,33 +271,18 @@ def test_weldon_equals_the_formula():
 
 
 @on_tensorflow
-def test_weldon_averages_what_a_short_mask_keeps():
-    tokens = FEATURES.reshape(2, 12, 6)
+def test_weldon_averages_what_a_mask_keeps_and_loses_no_nan():
+    tokens, number = FEATURES.reshape(2, 12, 6), 8
     mask = np.broadcast_to(np.arange(12) < 2, (2, 12))
     pooled = layers.WELDONPooling(3, 3)(tokens, mask=mask)
     expected = 2.0 * tokens[:, :2].mean(1)
     np.testing.assert_allclose(pooled, expected, rtol=1e-5)
-
-
-@on_tensorflow
-def test_weldon_does_not_lose_a_nan_wherever_it_is():
-    layer, number = layers.WELDONPooling(3, 2), 8
     mask = np.broadcast_to(np.arange(12) < number, (2, 12))
     for token in range(number):
-        tokens = FEATURES.reshape(2, 12, 6).copy()
-        tokens[0, token, 1] = np.nan
-        pooled = np.asarray(layer(tokens, mask=mask))
+        bad = tokens.copy()
+        bad[0, token, 1] = np.nan
+        pooled = np.asarray(layers.WELDONPooling(3, 2)(bad, mask=mask))
         assert np.argwhere(np.isnan(pooled)).tolist() == [[0, 1]]
-
-
-@on_tensorflow
-def test_weldon_with_too_few_features_is_refused():
-    with pytest.raises(ValueError, match="Received: 2 features"):
-        layers.WELDONPooling(3)(features_of((2, 2, 6)))
-    layer = layers.WELDONPooling(1, 13)
-    layer.build((None, None, 6))
-    with pytest.raises(ValueError, match="12 features"):
-        layer(FEATURES)
 
 
 def test_netvlad_equals_the_formula():
@@ -388,17 +343,6 @@ def test_optimal_transport_pooling_equals_the_formula():
     check(layer, naive)
 
 
-@on_tensorflow
-def test_optimal_transport_pooling_with_too_few_features_is_refused():
-    layer = layers.OptimalTransportPooling(12)
-    with pytest.raises(ValueError, match="Received: 12 features"):
-        layer(FEATURES)
-    layer = layers.OptimalTransportPooling(6)
-    mask = np.broadcast_to(np.arange(12) < 6, (2, 12))
-    with pytest.raises(ValueError, match="more features than clusters"):
-        layer(FEATURES.reshape(2, 12, 6), mask=mask)
-
-
 @pytest.mark.parametrize("power", [1.0, 3.0, 7.5])
 def test_generalized_mean_equals_the_formula(power):
     def naive(features, w):
@@ -415,12 +359,34 @@ def test_generalized_mean_of_a_large_power_is_the_maximum():
     pooling = layers.GeneralizedMeanPooling(10.0)
     (found,) = gradients(lambda x: ops.sum(pooling(x)), features)
     assert np.isfinite(found).all()
-
-
-def test_a_learned_power_starts_as_given_and_moves():
+    # A learned power starts as given and moves.
     layer = layers.GeneralizedMeanPooling(3.0, learn_power=True)
     for power in (3.0, 5.0):
         fixed = layers.GeneralizedMeanPooling(power)
         np.testing.assert_allclose(layer(FEATURES), fixed(FEATURES), rtol=1e-5)
         (weight,) = layer.trainable_weights
         weight.assign(np.log(4.0))  # p = 5
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    ("layer", "shape", "options", "message"),
+    [
+        (layers.AttentionPooling(4), (2, 12, 6), {}, "=4, channels=6"),
+        (layers.WELDONPooling(3), (2, 2, 6), {}, "Received: 2 features"),
+        (layers.OptimalTransportPooling(12), (2, 12, 6), {}, "12 features"),
+        (
+            layers.OptimalTransportPooling(6),
+            (2, 12, 6),
+            {"mask": np.arange(24).reshape(2, 12) % 12 < 6},
+            "more features than clusters",
+        ),
+    ],
+)
+def test_features_that_are_too_few_are_refused(layer, shape, options, message):
+    with pytest.raises(ValueError, match=message):
+        layer(features_of(shape), **options)
+    late = layers.WELDONPooling(1, 13)
+    late.build((None, None, 6))
+    with pytest.raises(ValueError, match="12 features"):
+        late(FEATURES)

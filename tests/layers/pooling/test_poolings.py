@@ -298,22 +298,19 @@ def test_pooling_weights_are_those_of_a_call(name, arguments):
 @on_tensorflow
 @every_pooling
 def test_equal_features(name):
-    layer = built(name)
+    layer, constant = built(name), POOLINGS[name].constant
     feature = 0.1 + np.abs(features_of((2, 1, CHANNELS)))
     pooled = np.asarray(layer(np.repeat(feature, TOKENS, axis=1)))
     assert np.isfinite(pooled).all()
-    constant = POOLINGS[name].constant
     if constant == "equal":
         np.testing.assert_allclose(pooled, feature[:, 0], rtol=1e-4)
     if constant == "parallel":
         factors = pooled / feature[:, 0]
         assert (factors > 0).all()
         np.testing.assert_allclose(factors / factors[:, :1], 1.0, rtol=1e-4)
-    (found,) = gradients(
-        lambda x: ops.sum(ops.square(layer(x))),
-        np.repeat([[[0.0]], [[1.0]]], TOKENS, axis=1)
-        * np.ones(CHANNELS, "float32"),
-    )
+    ends = np.ones((2, TOKENS, CHANNELS), "float32")
+    ends[0] = 0.0
+    (found,) = gradients(lambda x: ops.sum(ops.square(layer(x))), ends)
     assert np.isfinite(found).all()
 
 
@@ -374,36 +371,30 @@ def test_half_precision_rounds_only_inputs_and_outputs(name):
     exact = built(name)
     for policy in ("mixed_bfloat16", "float16"):
         compute = policy.removeprefix("mixed_")
-        layer = same_layer(exact, name, dtype=policy)
         features = ops.cast(features_of((2, TOKENS, CHANNELS)), compute)
-        pooled = layer(features)
+        pooled = same_layer(exact, name, dtype=policy)(features)
         assert keras.backend.standardize_dtype(pooled.dtype) == compute
         expected = ops.cast(exact(ops.cast(features, "float32")), compute)
-        np.testing.assert_allclose(
-            ops.cast(pooled, "float32"),
-            ops.cast(expected, "float32"),
-            rtol=0.01,
-        )
+        pooled, expected = (ops.cast(x, "float32") for x in (pooled, expected))
+        np.testing.assert_allclose(pooled, expected, rtol=0.01)
 
 
 @on_tensorflow
 @every_pooling
 def test_wrong_inputs_are_refused(name):
-    layer = made(name)
-    for shape in [(2, 6), (2, 3, 4, 5, 6)]:
-        with pytest.raises(ValueError, match=r"Received: shape \("):
-            layer(features_of(shape))
+    layer, maps = made(name), (2, 4, 3, CHANNELS)
     with pytest.raises(ValueError, match="channels of the features must be"):
         layer.build((None, 4, 4, None))
-    with pytest.raises(ValueError, match="not with a feature map"):
-        made(name)(
-            features_of((2, 4, 3, CHANNELS)), mask=np.ones((2, 4, 3), "bool")
-        )
-    for shape in [(2, 1), (2, 11), (1, TOKENS)]:
-        with pytest.raises(ValueError, match=r"mask of shape \(\d, \d+\)"):
-            made(name)(
-                features_of((2, TOKENS, CHANNELS)), mask=np.ones(shape, "bool")
-            )
+    for shape, mask, message in (
+        ((2, 6), None, r"Received: shape \("),
+        ((2, 3, 4, 5, 6), None, r"Received: shape \("),
+        (maps, maps[:3], "not with a feature map"),
+        ((2, TOKENS, CHANNELS), (2, 1), r"mask of shape \(2, 1\)"),
+        ((2, TOKENS, CHANNELS), (1, TOKENS), r"mask of shape \(1, 12\)"),
+    ):
+        options = {} if mask is None else {"mask": np.ones(mask, "bool")}
+        with pytest.raises(ValueError, match=message):
+            made(name)(features_of(shape), **options)
 
 
 REFUSED = {
@@ -445,7 +436,7 @@ def test_bad_arguments_are_refused(name):
 
 
 @on_tensorflow
-def test_arguments_that_exclude_each_other_are_refused():
+def test_what_excludes_a_learned_argument_is_refused():
     with pytest.raises(ValueError, match="above 1 with learn_power=True"):
         layers.GeneralizedMeanPooling(1.0, learn_power=True)
     with pytest.raises(ValueError, match="below 1 with learn_ratio=True"):

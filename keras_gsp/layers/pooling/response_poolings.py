@@ -1,4 +1,4 @@
-"""Smoothed match kernel pooling (HOW): features weighted by their norm."""
+"""Poolings weighted by the responses themselves: CroW and HOW."""
 
 from typing import Any
 
@@ -10,14 +10,77 @@ from keras_gsp.layers.pooling.feature_pooling import (
     flat_features,
 )
 from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.masked_reductions import masked_mean
-from keras_gsp.ops.normalization import vector_norm
+from keras_gsp.ops.masked_reductions import masked_mean, num_kept
+from keras_gsp.ops.normalization import unit_sphere, vector_norm
 from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
+class CroWPooling(WeightedPooling):
+    r"""Weights positions by response strength and channels by rarity (CroW).
+
+    Nothing is learned. With positive responses :math:`x_{jk} = \max(f_{jk},
+    0)`, the response of a position :math:`s_j = \sum_k x_{jk}` and the share of
+    positions where a channel responds :math:`q_k = \frac{1}{n} \sum_j [x_{jk} >
+    0]`, which has no gradient,
+
+    .. math:: \alpha_j = \sqrt{\frac{s_j}{\sqrt{\sum_l s_l^2}}}, \quad
+        \beta_k = \log \frac{\sum_l q_l}{q_k}, \quad
+        \text{pooled}_k = \beta_k \frac{1}{n} \sum_j \alpha_j x_{jk} .
+
+    A channel that responds nowhere pools to 0.
+
+    Input, output, mask and errors: see `FeaturePooling`.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        pooled = gsp.layers.CroWPooling()(np.random.normal(size=(2, 7, 7, 16)))
+        ```
+
+    Reference:
+        Cross-dimensional Weighting for Aggregated Deep Convolutional
+        Features, (2), (4) and (5), without the whitening and up to a factor.
+        The GSP paper's code replaces the count of active positions by the mean
+        sigmoid of the responses, at least 0.5.
+    """
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the weighted mean of the positive responses."""
+        responses = ops.relu(features)
+        weights = self.shares(features, kept)
+        total = ops.sum(weights[..., None] * responses, axis=1)
+        return _rarity(responses, kept) * total / num_kept(features, kept)
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the weights of the positions."""
+        strengths = ops.sum(ops.relu(features), axis=-1)
+        if kept is not None:
+            strengths = kept * strengths
+        shares = unit_sphere(strengths)
+        # Also where a share underflows in its dtype.
+        is_silent = shares == 0.0
+        # Double `where`: sqrt never receives the zero whose slope is infinite.
+        safe = ops.where(is_silent, ops.ones_like(shares), shares)
+        return ops.where(is_silent, 0.0, ops.sqrt(safe))
+
+
+def _rarity(responses, kept):
+    """Logarithm of the inverse of a channel's share of all activity."""
+    active = ops.cast(responses > 0.0, responses.dtype)
+    shares = masked_mean(active, kept)
+    total = ops.sum(shares, axis=-1, keepdims=True)
+    is_silent = shares == 0.0
+    safe = ops.where(is_silent, ops.ones_like(shares), shares)
+    safe_total = ops.where(total == 0.0, ops.ones_like(total), total)
+    return ops.where(is_silent, 0.0, ops.log(safe_total) - ops.log(safe))
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
 class SmoothedMatchKernelPooling(WeightedPooling):
-    r"""Averages smoothed features, weighted by their norm before smoothing.
+    r"""Averages smoothed features, weighted by their norm before (HOW).
 
     .. math:: \text{pooled} = \frac{1}{n} \sum_j \text{sg}(|f_j|)
         \, (W \tilde f_j + b)
@@ -30,19 +93,16 @@ class SmoothedMatchKernelPooling(WeightedPooling):
         projection_size: rows of W. Default `None`: no W and b, for use after
             the projection of an encoder.
 
-    Input shape: (batch, height, width, channels) or (batch, tokens, channels).
-    Output shape: (batch, channels), or (batch, projection_size).
-    Mask and errors: see `FeaturePooling`.
+    Output shape: (batch, channels), or (batch, projection_size). Otherwise
+    see `FeaturePooling`.
 
     Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
 
-    ```python
-    import numpy as np
-    import keras_gsp as gsp
-
-    pooling = gsp.layers.SmoothedMatchKernelPooling()
-    assert pooling(np.ones((2, 7, 7, 16), "float32")).shape == (2, 16)
-    ```
+        pooled = gsp.layers.SmoothedMatchKernelPooling()(np.ones((2, 7, 7, 16)))
+        ```
 
     Reference:
         Learning and Aggregating Deep Local Descriptors for Instance-Level

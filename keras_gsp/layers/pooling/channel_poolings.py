@@ -1,0 +1,242 @@
+"""Poolings of each channel by itself: maximum, power mean, ranks."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.layers.pooling.feature_pooling import (
+    FeaturePooling,
+    num_features,
+)
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.masked_reductions import (
+    check_power,
+    generalized_mean,
+    masked_max,
+    masked_mean,
+    num_kept,
+)
+from keras_gsp.ops.preconditions import require
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class AverageMaxPooling(FeaturePooling):
+    r"""Pools each channel to the sum of its average and its maximum.
+
+    .. math:: \text{pooled}_k = \frac{1}{n} \sum_j f_{jk} + \max_j f_{jk}
+
+    Args:
+        projection_size: output size of two linear maps without bias, one for
+            the average and one for the maximum, applied before the sum.
+            Default `None`: the plain sum.
+
+    Output shape: (batch, channels), or (batch, projection_size). Otherwise
+    see `FeaturePooling`.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        pooled = gsp.layers.AverageMaxPooling()(np.ones((2, 7, 7, 16)))
+        ```
+
+    Reference:
+        "GMP+GAP" of Generalized Sum Pooling for Metric Learning, and Proxy
+        Anchor Loss for Deep Metric Learning. Both project the sum (here:
+        `projection_size=None`, followed by a dense layer).
+    """
+
+    def __init__(
+        self, *, projection_size: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(projection_size=projection_size, is_optional=True)
+        self.projection_size = projection_size
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the two projections, if any."""
+        if self.projection_size is not None:
+            size = self.projection_size
+            self.create_dense("average", channels, size, use_bias=False)
+            self.create_dense("max", channels, size, use_bias=False)
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns average + maximum."""
+        average = masked_mean(features, kept)
+        largest = masked_max(features, kept)
+        if self.projection_size is None:
+            return average + largest
+        return self.dense("average", average) + self.dense("max", largest)
+
+    def output_size(self, channels: int) -> int:
+        """Returns `projection_size`, or the channels."""
+        return self.projection_size or channels
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class GeneralizedMeanPooling(FeaturePooling):
+    r"""Pools each channel by its power mean (GeM).
+
+    .. math:: \text{pooled}_k =
+        \Big( \frac{1}{n} \sum_j \max(f_{jk}, 10^{-6})^p \Big)^{1/p}
+
+    For nonnegative features, such as those after a ReLU:
+    `build_encoder(..., pool_first=True)` pools these and projects afterwards.
+
+    Args:
+        power: exponent p, at least 1. Default 3.0. 1 is average pooling of
+            the positive part; the limit at infinity is maximum pooling.
+        learn_power: whether to learn the exponent, one for all channels, by a
+            weight w (`log_power_excess`) with :math:`p = 1 + e^w` that starts
+            at `power` (above 1). Default `False`.
+
+    Input, output, mask and errors: see `FeaturePooling`.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        pooled = gsp.layers.GeneralizedMeanPooling(3.0)(np.ones((2, 7, 7, 16)))
+        ```
+
+    Reference:
+        Fine-tuning CNN Image Retrieval with No Human Annotation, (3), where
+        p itself is the weight and may fall below 1.
+    """
+
+    def __init__(
+        self, power: float = 3.0, *, learn_power: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.power = checked_power(power, learn_power)
+        self.learn_power = learn_power
+
+    def create_weights(self, channels: int, input_shape: tuple) -> None:
+        """Creates the weight of the exponent, if it is learned."""
+        add_power_weight(self)
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns the power mean."""
+        return generalized_mean(features, power_of(self), kept=kept)
+
+
+def checked_power(power: float, learn_power: bool) -> float:
+    """Returns the initial exponent: at least 1, above 1 where it is learned."""
+    if learn_power and not power > 1.0:
+        # The weight would start at minus infinity.
+        raise ValueError(
+            "`power` must be above 1 with learn_power=True. "
+            f"Received: power={power}."
+        )
+    return check_power(power)
+
+
+def add_power_weight(layer: Any) -> None:
+    r"""Adds the weight w of :math:`p = 1 + e^w` if the layer learns p."""
+    if layer.learn_power:
+        start = keras.initializers.Constant(math.log(layer.power - 1.0))
+        layer.log_power_excess = layer.full_precision_weight(
+            "log_power_excess", (), start
+        )
+
+
+def power_of(layer: Any) -> Any:
+    """Returns the exponent of a layer: a number or a scalar tensor."""
+    if not layer.learn_power:
+        return layer.power
+    return 1.0 + ops.exp(ops.convert_to_tensor(layer.log_power_excess))
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class WELDONPooling(FeaturePooling):
+    r"""Adds the means of each channel's largest and smallest responses.
+
+    .. math:: \text{pooled}_k =
+        \frac{1}{k^+} \sum_{i=1}^{k^+} f_{(i)k}
+        + \frac{1}{k^-} \sum_{i=1}^{k^-} f_{(n+1-i)k}
+
+    with :math:`f_{(1)k} \ge f_{(2)k} \ge \dots` the sorted responses of
+    channel k.
+
+    Args:
+        num_largest: k+, at least 1. Default 3. There must be as many features;
+            where a mask keeps fewer tokens, all kept ones are averaged.
+        num_smallest: k-, likewise. Default 3.
+
+    Input, output, mask and errors: see `FeaturePooling`.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        pooling = gsp.layers.WELDONPooling(num_largest=1, num_smallest=1)
+        assert float(pooling(np.array([[[3.0], [5.0], [-1.0]]]))[0, 0]) == 4.0
+        ```
+
+    Reference:
+        WELDON: Weakly Supervised Learning of Deep Convolutional Neural
+        Networks, (1) and (2), with means for its sums. The GSP paper's code
+        (k+ = k- = 3) also counts tied responses beyond k.
+    """
+
+    def __init__(
+        self, num_largest: int = 3, num_smallest: int = 3, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_count(num_largest=num_largest, num_smallest=num_smallest)
+        self.num_largest = num_largest
+        self.num_smallest = num_smallest
+
+    def check_size(self, input_shape: tuple) -> None:
+        """Raises `ValueError` for fewer features than k."""
+        count = num_features(input_shape)
+        if count is not None and count < self._most:
+            raise ValueError(
+                "There must be at least `num_largest` and `num_smallest` "
+                f"features. Received: {count} features, "
+                f"num_largest={self.num_largest}, "
+                f"num_smallest={self.num_smallest}."
+            )
+
+    def pool(self, features: Tensor, kept: Tensor) -> Tensor:
+        """Returns mean of the largest + mean of the smallest."""
+        if features.shape[1] is None:
+            features = require(
+                features,
+                ops.shape(features)[1] >= self._most,
+                "There must be at least `num_largest` and `num_smallest` "
+                "features.",
+                num_features=ops.shape(features)[1],
+            )
+        else:
+            self.check_size(features.shape)
+        rows = ops.swapaxes(features, 1, 2)
+        pooled = _mean_of_largest(rows, kept, self.num_largest) - (
+            _mean_of_largest(-rows, kept, self.num_smallest)
+        )
+        # NaN has no order: TensorFlow's `top_k` may lose it.
+        is_nan = ops.any(ops.isnan(rows), axis=-1)
+        return ops.where(is_nan, float("nan"), pooled)
+
+    @property
+    def _most(self):
+        return max(self.num_largest, self.num_smallest)
+
+
+def _mean_of_largest(rows, kept, count):
+    """Mean of the `count` largest entries of (batch, channels, features)."""
+    if kept is None:
+        largest, _ = ops.top_k(rows, count)
+        return ops.sum(largest, axis=-1) / count
+    present = ops.expand_dims(kept, axis=1) > 0.0
+    largest, _ = ops.top_k(ops.where(present, rows, -float("inf")), count)
+    # Sorted: the kept ones are first, infinite or not.
+    number = ops.minimum(num_kept(rows, kept), float(count))
+    is_real = (ops.arange(count, dtype=rows.dtype) < number)[:, None]
+    return ops.sum(ops.where(is_real, largest, 0.0), axis=-1) / number

@@ -1,0 +1,168 @@
+"""Losses that weight pairs by their cosines: circle, multi-similarity."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.ops.arguments import (
+    check_interval,
+    check_not_negative,
+    check_positive,
+)
+from keras_gsp.ops.mining import multi_similarity_pairs
+from keras_gsp.ops.pairs import (
+    PairWeights,
+    shares_of_mean_anchor,
+    shares_of_mean_over,
+    weighted_logsumexp,
+)
+from keras_gsp.ops.precision import full_matmul
+from keras_gsp.ops.tensor import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class CircleLoss(PairLoss):
+    r"""Weights each pair by how far its cosine is from the optimum.
+
+    With s the cosine, m the margin and :math:`\gamma` the scale, the mean over
+    the anchors a that have both a positive and a negative pair of
+
+    .. math:: \log\Big(1
+        + \sum_n e^{\gamma [s_{an} + m]_+ (s_{an} - m)}
+        \sum_p e^{-\gamma [1 + m - s_{ap}]_+ (s_{ap} - 1 + m)}\Big)
+
+    The factors :math:`[\cdot]_+` are weights without a gradient. A batch
+    without positive or without negative pairs gives 0.
+
+    Args:
+        margin: cosine, in (0, 1); positives should be above 1 - margin,
+            negatives below margin. Default 0.4.
+        scale: positive. Default 80; 256 for faces, 128 for persons, with a
+            margin of 0.25.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        value = gsp.losses.CircleLoss()([0, 0, 1, 1], np.eye(4, 3))
+        ```
+
+    Reference:
+        Sun et al., "Circle Loss", CVPR 2020, equations (6) and (8).
+    """
+
+    def __init__(
+        self, margin: float = 0.4, scale: float = 80.0, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(scale=scale)
+        check_interval("(0, 1)", margin=margin)
+        self.margin = margin
+        self.scale = scale
+
+    def anchor_terms(
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
+        """Returns each anchor's logarithm."""
+        cosines = full_matmul(embeddings, ops.transpose(references))
+        fixed = ops.stop_gradient(cosines)
+        pull = ops.relu(1.0 + self.margin - fixed)
+        push = ops.relu(fixed + self.margin)
+        attraction = -self.scale * pull * (cosines - 1.0 + self.margin)
+        repulsion = self.scale * push * (cosines - self.margin)
+        terms = ops.softplus(
+            weighted_logsumexp(attraction, positive)
+            + weighted_logsumexp(repulsion, negative)
+        )
+        has_both = ops.logical_and(
+            ops.any(positive > 0.0, axis=1), ops.any(negative > 0.0, axis=1)
+        )
+        return shares_of_mean_over(terms, has_both)
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class MultiSimilarityLoss(PairLoss):
+    """Weights each pair by its own similarity and by its neighbors'.
+
+    With `s` the inner product of normalized embeddings:
+
+    `mean_anchors( log(1 + sum_positive exp(-alpha (s - base))) / alpha
+    + log(1 + sum_negative exp(beta (s - base))) / beta )`
+
+    The mean is over the anchors with a pair. Without positive pairs the
+    negative part remains (not with a `mining_margin`), without any pair the
+    loss is 0.
+
+    Args:
+        alpha: sharpness among positives, positive. Default 2.
+        beta: sharpness among negatives, positive. Default 40; try 10 for a
+            network with random weights, whose embeddings are nearly parallel.
+        base: cosine around which pairs are weighted, in [-1, 1]. Default 0.5.
+        mining_margin: cosine, at least 0, or `None` for all pairs. Keeps an
+            anchor's negatives above its least similar positive minus this,
+            its positives below its most similar negative plus this, nothing
+            where it lacks either. 0.1 in the paper.
+
+    Example:
+        ```python
+        import numpy as np
+        import keras_gsp as gsp
+
+        loss = gsp.losses.MultiSimilarityLoss(mining_margin=0.1)
+        value = loss(np.array([0, 0, 1, 1]), np.eye(4, 3))
+        ```
+
+    Reference:
+        Wang et al., "Multi-Similarity Loss", CVPR 2019, equations (11), (12)
+        (miner) and (15). The GSP papers' code has no miner, hence the default.
+        The original code also drops positives of cosine above 1 - 1e-5 to drop
+        self pairs; here those are removed by index and duplicates stay.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 2.0,
+        beta: float = 40.0,
+        base: float = 0.5,
+        mining_margin: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_positive(alpha=alpha, beta=beta)
+        if mining_margin is not None:
+            check_not_negative(mining_margin=mining_margin)
+        self.alpha = alpha
+        self.beta = beta
+        self.base = base
+        self.mining_margin = mining_margin
+
+    def anchor_terms(
+        self,
+        embeddings: Tensor,
+        references: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+    ) -> Tensor:
+        """Returns both logarithms of each anchor."""
+        cosines = full_matmul(embeddings, ops.transpose(references))
+        kept = weights = PairWeights(positive, negative)
+        if self.mining_margin is not None:
+            kept = multi_similarity_pairs(
+                embeddings, references, weights, margin=self.mining_margin
+            )
+        above = cosines - self.base
+        attraction = ops.softplus(
+            weighted_logsumexp(-self.alpha * above, kept.positive)
+        )
+        repulsion = ops.softplus(
+            weighted_logsumexp(self.beta * above, kept.negative)
+        )
+        terms = attraction / self.alpha + repulsion / self.beta
+        return shares_of_mean_anchor(terms, positive, negative)
