@@ -20,7 +20,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from training.pictures.palette import picture
 from training.research.report import Table, read_record, write_record
 from training.research.studies import beside
 from training.research.study_record import study_record, study_table
@@ -40,8 +39,6 @@ CITED = re.compile(
 _CODE = re.compile(
     r"```.*?```|`[^`]+`|\]\([^)]*\)|<!--.*?-->|^    .*$", re.DOTALL | re.M
 )
-COSTS = "clutter"
-"""The picture of gains against the time of heads."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class PagesCommand:
 def add_record(source: Path, docs: Path) -> Path:
     """Copies a study's or another command's numbers to the pages' folder.
 
-    A picture that the command drew is copied too; others are drawn again.
+    A picture that the command drew is copied too.
     """
     if source.is_dir():
         record, name = study_record(source), source.name
@@ -77,8 +74,6 @@ def add_record(source: Path, docs: Path) -> Path:
     drawn = source.with_suffix(".png")
     if drawn.is_file() and drawn != path.with_suffix(".png"):
         shutil.copy(drawn, docs)
-    if name in ("clutter-pretrained", "pooling"):
-        (docs / f"{COSTS}.png").unlink(missing_ok=True)
     return path
 
 
@@ -92,7 +87,8 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     shown = {name for text in found.values() for name in BLOCK.findall(text)}
     for name in records.keys() - shown:
         title = records[name]["title"]
-        found[f"{name}.md"] = f"# {title}\n\n{_empty(name)}\n"
+        block = f"<!-- made {name} -->\n<!-- end -->"
+        found[f"{name}.md"] = f"# {title}\n\n{block}\n"
 
     def made(match):
         if match[1] not in records:
@@ -103,21 +99,9 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     return {name: BLOCK.sub(made, text) for name, text in found.items()}
 
 
-def _empty(name):
-    return f"<!-- made {name} -->\n<!-- end -->"
-
-
 def write_pages(folder: Path = DOCS) -> list[Path]:
-    """Writes all blocks and a missing picture; returns the changed files.
-
-    A picture's bytes depend on the version of matplotlib, so that a picture
-    that exists stays.
-    """
-    records, changed = read_records(folder), []
-    path = folder / f"{COSTS}.png"
-    if {"clutter-pretrained", "pooling"} <= {*records} and not path.exists():
-        draw_costs(path, records["clutter-pretrained"], records["pooling"])
-        changed.append(path)
+    """Writes the blocks of all pages; returns the changed files."""
+    changed = []
     for name, text in pages(folder).items():
         path = folder / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -146,7 +130,7 @@ def section(name: str, record: Mapping[str, Any], folder: Path) -> str:
         parts += [f"### {table.title}" if table.title else "", table.markdown()]
     if (folder / f"{name}.png").exists():
         parts.append(f"![{record['title']}]({name}.png)")
-    parts += [_settings(record), _environment(record)]
+    parts.append(_circumstances(record))
     return "\n\n".join(filter(None, parts))
 
 
@@ -173,7 +157,8 @@ def _about_study(record):
     )
 
 
-def _settings(record):
+def _circumstances(record):
+    """Settings, device and versions of a record."""
     words = ", ".join(f"{k} {v}" for k, v in record.get("settings", {}).items())
     text = f"Settings: {words}." if words else ""
     if "device" in record:
@@ -181,15 +166,12 @@ def _settings(record):
         if record.get("load") is not None:
             text += f", load {record['load']:.1f}"
         text += "."
-    return text.strip()
-
-
-def _environment(record):
     found = record["environment"]
     packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
     commits = record.get("commits") or [found.get("commit") or "unknown"]
     words = ", ".join(one[:12] for one in commits)
-    return f"Python {found['python']}, {packages}; commit {words}."
+    versions = f"Python {found['python']}, {packages}; commit {words}."
+    return f"{text.strip()}\n\n{versions}".strip()
 
 
 def check_pages(folder: Path = DOCS, others: tuple[Path, ...] = ()) -> list:
@@ -294,49 +276,6 @@ def _row_of(rows, row, other):
     found = {(one["row"], one["method"]): one for one in rows}
     names = (row["row"], other), (row["loss"], other), ("-", other)
     return next(found[name] for name in names if name in found)
-
-
-def head_ratios(costs: Mapping[str, Any]) -> dict[str, float]:
-    """Pooling -> time of its head as a multiple of a 1 x 1 convolution's."""
-    table = next(t for t in costs["tables"] if t["title"].startswith("head"))
-    column = [*table["headings"]].index("ratio")
-    return {row[0]: float(row[column]) for row in table["rows"]}
-
-
-def draw_costs(
-    path: Path, study: Mapping[str, Any], costs: Mapping[str, Any]
-) -> None:
-    """Draws each pooling's gain over averaging against the time of its head."""
-    ratios = head_ratios(costs)
-    found = {
-        row["method"]: row["differences"]["gap"]
-        for row in study["rows"]
-        if row["row"] == "c2"
-        and row["method"] in ratios
-        and row["differences"].get("gap")
-    }
-    points = [(ratios[m], 100 * one["difference"]) for m, one in found.items()]
-    with picture(path, 1, 1, figsize=(5.5, 5.5)) as axes:
-        axis = axes[0, 0]
-        for (method, one), (x, y) in zip(found.items(), points, strict=True):
-            color = "C1" if "gsp" in method else "0.4"
-            ends = [
-                [100 * abs(one["difference"] - one[end])]
-                for end in ("low", "high")
-            ]
-            axis.errorbar(x, [y], ends, fmt="o", lw=1, color=color)
-            # The left of two names that would meet goes to the left.
-            meets = any(x < a < 1.6 * x and abs(y - b) < 1.5 for a, b in points)
-            align = "right" if meets else "left"
-            axis.annotate(f"  {method}  ", (x, y), fontsize=8, ha=align)
-        axis.axhline(0.0, color="0.6", lw=1)
-        axis.set_xscale("log")
-        ticks = [0.5, 1, 2, 4, 8, 16]
-        axis.set_xticks(ticks, map(str, ticks), minor=False)
-        axis.set_xticks([], minor=True)
-        axis.set_title(study["title"].partition(",")[0], fontsize=10)
-        axis.set_xlabel("time of the head, to a 1 x 1 convolution")
-        axis.set_ylabel("gain over averaging, C2, points of MAP@R")
 
 
 def _exists(command):

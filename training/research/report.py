@@ -1,14 +1,7 @@
 """Tables, records and the command line of whatever measures the project.
 
-A record is a small JSON file, `docs/results/NAME.json`. Pages are made of
-records by `python -m training.research.pages`.
-
-| kind | written by | its own keys |
-| --- | --- | --- |
-| study | `python -m training.research.pages runs/STUDY` | `rows` |
-| experiment | `python -m training.research.experiments.NAME --json FILE` | `tables`, `results` |
-| benchmark | `python -m training.research.benchmarks.NAME --json FILE` | `tables` |
-| campaign | `python -m training.research.campaigns.NAME --json FILE` | `tables` |
+A record is a small JSON file, `docs/results/NAME.json`, of a study (`rows`), a
+benchmark (`tables`) or an experiment (`tables` and `results`).
 """
 
 import datetime
@@ -20,7 +13,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -80,38 +73,26 @@ class Table:
         return "\n".join("| " + " | ".join(map(str, r)) + " |" for r in lines)
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Repeated times of one contender."""
-
-    name: str
-    seconds: Sequence[float]
-    facts: Mapping[str, str] = field(default_factory=dict)
-    """Further columns by heading, formatted."""
-
-
 def ratio_table(
-    measurements: Sequence[Measurement], title: str = "", first: str = ""
+    measured: Mapping[str, tuple[Sequence[float], Mapping[str, str]]],
+    title: str = "",
+    first: str = "",
 ) -> Table:
     """Times as ratios to those of the first contender.
 
-    A ratio compares medians; its spread is the range over the repetitions.
-    `first` is the heading of the contenders' names.
+    `measured`: name -> repeated seconds, and further columns by heading. A
+    ratio compares medians; its spread is the range over the repetitions.
+    `first` is the heading of the names.
     """
-    headings = list(dict.fromkeys(h for m in measurements for h in m.facts))
-    unit = np.median(measurements[0].seconds)
+    facts = [own for _, own in measured.values()]
+    headings = list(dict.fromkeys(name for own in facts for name in own))
+    unit = np.median(next(iter(measured.values()))[0])
     rows = []
-    for one in measurements:
-        ratios = np.array(one.seconds) / unit
-        rows.append(
-            [
-                one.name,
-                f"{np.median(one.seconds):.4g}",
-                f"{np.median(ratios):.2f}",
-                f"{ratios.min():.2f}-{ratios.max():.2f}",
-                *(one.facts.get(heading, "") for heading in headings),
-            ]
-        )
+    for name, (seconds, own) in measured.items():
+        low, middle, high = np.quantile(seconds, (0.0, 0.5, 1.0)) / unit
+        times = f"{np.median(seconds):.4g}", f"{middle:.2f}"
+        cells = [own.get(heading, "") for heading in headings]
+        rows.append([name, *times, f"{low:.2f}-{high:.2f}", *cells])
     return Table(
         [first, "seconds", "ratio", "spread", *headings], rows, 1, title
     )
@@ -119,7 +100,7 @@ def ratio_table(
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSettings:
-    """Options of every benchmark, campaign and experiment."""
+    """Options of every benchmark and experiment."""
 
     json: Path | None = None
     """Record to write, `docs/results/NAME.json` for a page."""
@@ -144,37 +125,44 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
     The module has `Settings`, the options, and `measure`, which yields tables;
     or returns results (numbers, lists and dicts) that `tables` formats and
     `draw`, if any, draws into a PNG file beside the record, also what
-    `results["drawn"]` keeps for it. Its docstring is a title,
-    then the page's text. Without `--json` the record is in `runs/experiments`,
-    `benchmarks` or `campaigns`. It is written after each table: an interrupted
-    command leaves one.
+    `results["drawn"]` keeps for it. Its docstring is a title, then the page's
+    text. Without `--json` the record is in `runs/experiments` or
+    `benchmarks`. It is written after each table: an interrupted command leaves
+    one.
     """
     # `benchmarks.pooling`, also of the module that Python runs.
     name = module.__spec__.name.removeprefix("training.research.")
     about = module.__doc__
-    title, _, text = about.partition("\n\n")
+    title, *paragraphs = about.rstrip().split("\n\n")
 
     def run(settings):
         if settings.smoke:
             settings = replace(settings, **settings.SMALL)
-        record = _record(name, title.rstrip("."), text, settings)
         words = sys.argv[1:] if arguments is None else arguments
-        record["command"] = command_line(name, words)
+        record = {
+            "kind": name.partition("s.")[0],
+            "title": title.rstrip("."),
+            "about": "\n\n".join(p for p in paragraphs if p[:4] != "    "),
+            "settings": asdict(settings),
+            "environment": environment(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "load": os.getloadavg()[0],
+            "command": command_line(name, words),
+        }
         path = Path("runs", *name.split(".")).with_suffix(".json")
         path = settings.json or path
         found = module.measure(settings)
         if hasattr(module, "tables"):
-            results = found
-            if isinstance(found, dict):
-                # Arrays for the picture alone would fill the record.
-                results = {k: v for k, v in found.items() if k != "drawn"}
-            record["results"] = results = plain(results)
             if hasattr(module, "draw"):
                 module.draw(path.with_suffix(".png"), found)
-            found = module.tables(results)
+            # Arrays for the picture alone would fill the record.
+            found.pop("drawn", None)
+            record["results"] = found
+            found = module.tables(found)
         record["tables"] = []
         for table in found:
-            _print(table)
+            heading = f"{table.title}\n\n" if table.title else ""
+            print(f"\n{heading}{table.markdown()}", flush=True)
             record["tables"].append(vars(table))
             write_record(path, record | {"device": device_name()})
         print(path)
@@ -192,25 +180,6 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.submit(function, *arguments).result()
 
 
-def _print(table):
-    heading = f"{table.title}\n\n" if table.title else ""
-    print(f"\n{heading}{table.markdown()}", flush=True)
-
-
-def _record(name, title, about, settings):
-    """What is known before anything is measured."""
-    paragraphs = about.rstrip().split("\n\n")
-    return {
-        "kind": name.partition("s.")[0],
-        "title": title,
-        "about": "\n\n".join(one for one in paragraphs if one[:4] != "    "),
-        "settings": asdict(settings),
-        "environment": environment(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "load": os.getloadavg()[0],
-    }
-
-
 def command_line(name: str, words: Iterable[str]) -> str:
     """A command as it was given, without the place of its record.
 
@@ -225,17 +194,6 @@ def command_line(name: str, words: Iterable[str]) -> str:
     return shlex.join(kept)
 
 
-def plain(content: Any) -> Any:
-    """Converts arrays, NumPy numbers and paths, at any depth, for JSON."""
-    if isinstance(content, Mapping):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, np.ndarray | np.generic):
-        return plain(content.tolist())
-    if isinstance(content, list | tuple):
-        return [plain(value) for value in content]
-    return str(content) if isinstance(content, Path) else content
-
-
 def read_record(path: Path) -> dict[str, Any]:
     """Reads a record; `ValueError` for a file that is none."""
     try:
@@ -244,8 +202,8 @@ def read_record(path: Path) -> dict[str, Any]:
         record = None
     if not isinstance(record, dict) or "kind" not in record:
         raise ValueError(
-            "A record must be a JSON file that a study, an experiment, a "
-            f"benchmark or a campaign wrote. Received: {path}."
+            "A record must be a JSON file that a study, an experiment or a "
+            f"benchmark wrote. Received: {path}."
         )
     return record
 
@@ -270,7 +228,7 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     }
     compact = partial(json.dumps, ensure_ascii=False)
     lines = []
-    for key, value in _rounded(plain(kept)).items():
+    for key, value in _plain(kept).items():
         text = compact(value)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             rows = ",\n".join(f"  {compact(row)}" for row in value)
@@ -280,15 +238,18 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     write_text(path, "{\n " + ",\n ".join(lines) + "\n}\n")
 
 
-def _rounded(value):
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
+def _plain(value):
+    """Arrays, NumPy numbers and paths at any depth for JSON, rounded."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
     if isinstance(value, float):
         # Six decimals would leave few digits of a time in microseconds.
         return round(value, 6) if abs(value) >= 0.1 else float(f"{value:.6g}")
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 def _without_folder(value):

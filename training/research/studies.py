@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.recipes.choices import is_proxy_loss, losses
+from training.recipes.choices import is_proxy_loss
 from training.recipes.named import PUBLISHED, named
 from training.recipes.recipe import Recipe
 
@@ -153,4 +153,3 @@ STUDIES: dict[str, Study] = {
     **{name: _study(name, table) for name, table in TABLES["study"].items()},
     **{dataset: _published(dataset) for dataset in PUBLISHED},
 }
-PROXY_LOSSES = tuple(filter(is_proxy_loss, losses()))

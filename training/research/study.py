@@ -21,8 +21,7 @@ import tyro
 
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.data import check_classes, check_sources, read_recipe
-from training.recipes.recipe import Recipe
-from training.recipes.settings import not_negative, positive
+from training.recipes.settings import positive
 from training.research.studies import STUDIES, UNTRAINED, Study
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
@@ -51,16 +50,11 @@ class StudyCommand:
     methods: tuple[str, ...] = ()
     """Columns to train; all by default."""
     seeds: Annotated[int | None, positive] = None
-    """Number of seeds; the study's own by default. More can follow later."""
-    first_seed: Annotated[int, not_negative] = 0
-    """The first of these seeds. It searches the learning rate."""
-    steps: Annotated[int | None, positive] = None
-    """Training steps of each run; the study's own by default."""
+    """Number of seeds; the study's own by default. More can follow later. The
+    first one searches the learning rate."""
     as_printed: bool = False
     """Search no rate: train the recipe's own, the papers' for cub, cars, sop
     and inshop."""
-    name: str | None = None
-    """Name of the study's folder; by default its own."""
     runs: Path = Path("runs")
     """Folder that holds the study's folder."""
 
@@ -73,51 +67,55 @@ class Cell:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        recipe: Recipe,
-        seeds: range,
-        num_folds: int = 0,
-        is_searched: bool = True,
-        control: str = "",
+        self, folder: Path, study: Study, key: tuple[str, str]
     ) -> None:
-        self.folder, self.recipe, self.seeds = folder, recipe, seeds
-        self.control = control
-        self.is_searched = is_searched and recipe.steps > 0
-        self.folds = [*range(num_folds)] if recipe.steps and num_folds else []
-        self._trials = cache(self._made)
+        self.folder = folder / ".".join(key)
+        self.recipe = recipe = study.cells[key]
+        self.control = study.controls.get(key, "")
+        self.is_searched = recipe.steps > 0 and key not in study.unsearched
+        # Pretrained features depend on no seed.
+        is_once = not recipe.steps and recipe.frozen != "none"
+        self.seeds = range(1 if is_once else study.seeds)
+        self.folds = range(study.num_folds if recipe.steps else 0)
+        # Recipes take long to check.
+        self.trials = cache(self._trials)
 
     def missing(self) -> list[Trial]:
         """Runs that can be trained now: the search first, then all seeds."""
-        seeds = self.seeds
-        if not self.recipe.steps and self.recipe.frozen != "none":
-            seeds = seeds[:1]  # Pretrained features depend on no seed.
-        rates, search = self.rates(), self.seeds[:1]
-        trials = [one for r in rates for one in self.trials(r, search)]
+        rates = self.rates()
+        trials = [one for r in rates for one in self.trials(r, 0)]
         if all(one.is_finished for one in trials):
-            best = near_best({r: self._score(r) for r in rates})
-            trials = [one for r in best for one in self.trials(r, seeds)]
+            best = near_best({r: self.score(r) for r in rates})
+            trials = [
+                one
+                for rate in best
+                for seed in self.seeds
+                for one in self.trials(rate, seed)
+            ]
         return [one for one in trials if not one.is_finished]
 
     def rates(self) -> list[float]:
         """The grid, with rates that a best end has added."""
+        middle = self.recipe.learning_rate
         if not self.is_searched:
-            return [self.recipe.learning_rate]
+            return [middle]
         low, high = -(NUM_RATES // 2), NUM_RATES // 2
         while True:
-            rates = [self._rate(step) for step in range(low, high + 1)]
-            trials = [t for r in rates for t in self.trials(r, self.seeds[:1])]
+            steps = range(low, high + 1)
+            rates = [float(f"{middle * FACTOR**step:.3g}") for step in steps]
+            trials = [one for r in rates for one in self.trials(r, 0)]
             is_open = not all(one.is_finished for one in trials)
             if is_open or len(rates) >= LARGEST_GRID:
                 return rates
-            best = max(rates, key=self._score)
+            best = max(rates, key=self.score)
             if best not in (rates[0], rates[-1]):
                 return rates
             low, high = low - (best == rates[0]), high + (best == rates[-1])
 
-    def trials(self, rate: float, seeds: range) -> list[Trial]:
-        """The runs of a rate, seed by seed and fold by fold."""
-        return [one for seed in seeds for one in self._trials(rate, seed)]
+    def score(self, rate: float) -> float:
+        """The validation score of a rate, the mean over folds."""
+        trials = self.trials(rate, 0)
+        return float(np.mean([one.validation_score() for one in trials]))
 
     def score_together(self, trial: Trial, splits: RetrievalSplits) -> None:
         """Scores the models of all folds of a run as one, when all are there.
@@ -144,28 +142,20 @@ class Cell:
             for file in files:
                 file.unlink()
 
-    def _made(self, rate, seed):
-        """The runs of a rate and a seed; recipes take long to check."""
-        own: dict[str, Any] = {"seed": seed, "learning_rate": rate}
+    def _trials(self, rate, seed):
+        """The runs of a rate and a seed, one a fold."""
         path = self.folder / f"seed{seed}-rate{rate:g}"
+        recipe = self.recipe.with_(seed=seed, learning_rate=rate)
         if not self.folds:
-            return [Trial(path, self.recipe.with_(**own))]
-        own["validation_folds"] = len(self.folds)
+            return [Trial(path, recipe)]
+        recipe = recipe.with_(validation_folds=len(self.folds))
         return [
             Trial(
                 path.with_name(f"{path.name}-fold{fold}"),
-                self.recipe.with_(**own, validation_fold=fold),
+                recipe.with_(validation_fold=fold),
             )
             for fold in self.folds
         ]
-
-    def _rate(self, step):
-        return float(f"{self.recipe.learning_rate * FACTOR**step:.3g}")
-
-    def _score(self, rate):
-        """The validation score of a rate, the mean over folds."""
-        trials = self.trials(rate, self.seeds[:1])
-        return float(np.mean([one.validation_score() for one in trials]))
 
 
 def near_best(scores: Mapping[float, float]) -> list[float]:
@@ -180,9 +170,9 @@ def run_study(command: StudyCommand) -> Path:
     The cell with the fewest finished runs goes first, so that a study that is
     stopped early has a table. Returns the study's folder.
     """
-    study = chosen_study(command)
-    folder = command.runs / (command.name or command.study)
-    cells = cells_of(study, folder, command.first_seed)
+    study = _chosen(command)
+    folder = command.runs / command.study
+    cells = [Cell(folder, study, key) for key in study.cells]
     for cell in cells:
         check_sources(cell.recipe)
     # It imports Keras: not for an error or --help.
@@ -253,7 +243,7 @@ def _next(cells, taken):
     return min(found, key=lambda one: one[0])[1:] if found else None
 
 
-def chosen_study(command: StudyCommand) -> Study:
+def _chosen(command):
     """The part of a study that a command names."""
     if command.study not in STUDIES:
         raise ValueError(
@@ -273,39 +263,19 @@ def chosen_study(command: StudyCommand) -> Study:
         for name in ("data_dir", "backbone_weights")
         if getattr(command, name) is not None
     }
-    cells = {}
-    for (row, method), recipe in study.cells.items():
-        is_chosen = row in (command.losses or [row])
-        if (row, method) == UNTRAINED:
-            cells[row, method] = recipe.with_(**own)
-        elif is_chosen and method in (command.methods or [method]):
-            steps = command.steps or recipe.steps
-            every = min(recipe.steps_per_evaluation, steps)
-            cells[row, method] = recipe.with_(
-                **own, steps=steps, steps_per_evaluation=every
-            )
+    cells = {
+        (row, method): recipe.with_(**own)
+        for (row, method), recipe in study.cells.items()
+        if (row, method) == UNTRAINED
+        or (row in (command.losses or [row]))
+        and method in (command.methods or [method])
+    }
     return replace(
         study,
         cells=cells,
         seeds=command.seeds or study.seeds,
         unsearched={*cells} if command.as_printed else study.unsearched,
     )
-
-
-def cells_of(study: Study, folder: Path, first_seed: int = 0) -> list[Cell]:
-    """The cells of a study in a folder."""
-    seeds = range(first_seed, first_seed + study.seeds)
-    return [
-        Cell(
-            folder / f"{row}.{method}",
-            recipe,
-            seeds,
-            study.num_folds,
-            (row, method) not in study.unsearched,
-            study.controls.get((row, method), ""),
-        )
-        for (row, method), recipe in study.cells.items()
-    ]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,16 @@ from training.runs.progress import solved_problems
 from training.runs.run_directory import RunDirectory
 from training.runs.trial import MEASURES, QUERIES, Trial
 
-# Column of the history that shows a method at work -> how evaluations join.
-ACTIVITY: dict[str, Callable[[list], Any]] = {
-    "ccp_problem": max,
-    "ccp_covering_radius": lambda values: values[-1],
-    "memory_fill": max,
-    "regularizer_share": lambda values: float(np.mean(values)),
-    "transport_ratio": lambda values: values[-1],
-}
-AT_WORK = {
-    "ccp_problem": ("problems", "{:.0f}"),
-    "ccp_scored": ("scored in", "{:.0f}"),
-    "ccp_covering_radius": ("covering radius", "{:.2f}"),
-    "memory_fill": ("memory", "{:.0%}"),
-    "regularizer_share": ("share", "{:.2g}"),
-    "transport_ratio": ("ratio", "{:.2f}"),
-    "weight_on_letter": ("weight on the letter", "{:.0%}"),
+# What shows a method at work, mostly a column of the history: how evaluations
+# join, its word in a table, and its format.
+ACTIVITY: dict[str, tuple[Callable[[list], Any] | None, str, str]] = {
+    "ccp_problem": (max, "problems", "{:.0f}"),
+    "ccp_scored": (None, "scored in", "{:.0f}"),
+    "ccp_covering_radius": (lambda v: v[-1], "covering radius", "{:.2f}"),
+    "memory_fill": (max, "memory", "{:.0%}"),
+    "regularizer_share": (lambda v: float(np.mean(v)), "share", "{:.2g}"),
+    "transport_ratio": (lambda v: v[-1], "ratio", "{:.2f}"),
+    "weight_on_letter": (None, "weight on the letter", "{:.0%}"),
 }
 SMALL_SHARE = 0.05
 """A regularizer with less of the gradient says nothing about its method."""
@@ -54,25 +49,28 @@ def study_record(folder: Path) -> dict[str, Any]:
     """
     name = folder.name
     study = STUDIES.get(name, Study(name))
-    cells = _cells(folder)
+    cells = {}
+    for path in sorted(p for p in folder.glob("*.*") if p.is_dir()):
+        row, _, method = path.name.rpartition(".")
+        if (cell := _cell(path, study.over)).runs:
+            cells[row, method] = cell
     if not cells:
         raise FileNotFoundError(
             "A study's folder must have a finished run. Received: "
             f"{folder}. Train one with `python -m training.research.study`."
         )
     words = sorted(cells, key=lambda one: _position(study, *one))
-    queries = {one: _queries(cells[one], study.over) for one in words}
-    first = RunDirectory(next(iter(cells[words[0]].values()))[0].path)
+    first = cells[words[0]].trials[0]
     return {
         "kind": "study",
         "study": name,
         "title": study.title,
         "about": study.about,
         "command": study_command(name),
-        "dataset": first.read_recipe().dataset,
+        "dataset": first.recipe.dataset,
         "over": study.over,
-        "environment": first.read_settings()["environment"],
-        "rows": [_row(folder, one, cells[one], queries) for one in words],
+        "environment": RunDirectory(first.path).read_settings()["environment"],
+        "rows": [_row(name, one, cells) for one in words],
     }
 
 
@@ -91,47 +89,50 @@ def study_command(name: str) -> str:
     return " ".join([f"python -m training.research.study {name}", *options])
 
 
-def _cells(folder):
-    """(row, method) -> (seed, fold) -> its trials at the rates that count."""
-    found = {}
-    for path in sorted(p for p in folder.glob("*.*") if p.is_dir()):
-        row, _, method = path.name.rpartition(".")
-        near = _near(path)
-        runs: dict[tuple[int, int], list[Trial]] = {}
-        for seed, rate, fold, trial in _trials(path):
-            if rate in near:
-                runs.setdefault((seed, fold), []).append(trial)
-        # A seed counts once all of its rates are trained.
-        kept = {k: v for k, v in runs.items() if len(v) == len(near)}
-        if kept:
-            found[row, method] = kept
-    return found
-
-
-def _trials(path):
-    """(seed, rate, fold, trial) of every finished run of a cell."""
-    for file in sorted(path.glob(f"seed*/{QUERIES}")):
-        run = file.parent
-        if match := _RUN.fullmatch(run.name):
-            seed, rate, fold = match.groups()
-            trial = Trial(run, RunDirectory(run).read_recipe())
-            yield int(seed), float(rate), int(fold or 0), trial
-
-
-def _rates(path):
+@dataclass(frozen=True)
+class _Cell:
+    rates: dict[float, float]
     """Learning rate -> validation score of the first seed, mean over folds."""
-    trials = [*_trials(path)]
-    first = min((seed for seed, *_ in trials), default=0)
-    found: dict[float, list[float]] = {}
-    for seed, rate, _, trial in trials:
+    near: list[float]
+    runs: dict[tuple[int, int], list[Trial]]
+    """(seed, fold) -> trials at the rates near the best."""
+    queries: dict[tuple[int, int], dict[str, np.ndarray]]
+    """(seed, fold) -> mean scores of its queries over the rates, `groups`."""
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [one for same in self.runs.values() for one in same]
+
+
+def _cell(path, over):
+    """What the finished runs in a cell's folder have found."""
+    trials = []
+    for file in sorted(path.glob(f"seed*/{QUERIES}")):
+        if match := _RUN.fullmatch(file.parent.name):
+            seed, rate, fold = match.groups()
+            trial = Trial(file.parent, RunDirectory(file.parent).read_recipe())
+            trials.append((float(rate), (int(seed), int(fold or 0)), trial))
+    first = min((seed for _, (seed, _), _ in trials), default=0)
+    scores: dict[float, list[float]] = {}
+    for rate, (seed, _), trial in trials:
         if seed == first:
-            found.setdefault(rate, []).append(trial.validation_score())
-    return {rate: float(np.mean(found[rate])) for rate in sorted(found)}
-
-
-def _near(path):
-    scores = _rates(path)
-    return near_best(scores) if scores else []
+            scores.setdefault(rate, []).append(trial.validation_score())
+    rates = {rate: float(np.mean(scores[rate])) for rate in sorted(scores)}
+    near = near_best(rates) if rates else []
+    runs: dict[tuple[int, int], list[Trial]] = {}
+    for rate, key, trial in trials:
+        if rate in near:
+            runs.setdefault(key, []).append(trial)
+    # A seed counts once all of its rates are trained.
+    runs = {k: v for k, v in runs.items() if len(v) == len(near)}
+    queries = {}
+    for key, same in runs.items():
+        parts = [one.queries() for one in same]
+        found = {m: np.mean([p[m] for p in parts], axis=0) for m in MEASURES}
+        labels = parts[0]["labels"]
+        groups = np.arange(len(labels)) if over == "images" else labels
+        queries[key] = found | {"groups": groups}
+    return _Cell(rates, near, runs, queries)
 
 
 def _position(study, row, method):
@@ -145,57 +146,40 @@ def _position(study, row, method):
     )
 
 
-def _queries(runs, over):
-    """(seed, fold) -> mean scores of its queries over the rates, `groups`."""
-    found = {}
-    for key, trials in runs.items():
-        parts = [one.queries() for one in trials]
-        scores = {m: np.mean([p[m] for p in parts], axis=0) for m in MEASURES}
-        groups = parts[0]["labels"]
-        if over == "images":
-            groups = np.arange(len(groups))
-        found[key] = scores | {"groups": groups}
-    return found
-
-
-def _row(folder, words, runs, queries):
-    trials = [one for same in runs.values() for one in same]
-    recipe = trials[0].recipe
+def _row(study, words, cells):
+    cell = cells[words]
     row, method = words
-    histories = [RunDirectory(one.path).read_history() for one in trials]
-    path = trials[0].path.parent
-    rates, near = _rates(path), _near(path)
-    together = [
-        dict(np.load(path / f"seed{seed}-rate{rate:g}-{QUERIES}"))
-        for seed in sorted({seed for seed, _ in runs})
-        for rate in near
-        if (path / f"seed{seed}-rate{rate:g}-{QUERIES}").exists()
+    recipe = cell.trials[0].recipe
+    histories = [RunDirectory(one.path).read_history() for one in cell.trials]
+    files = [
+        cell.trials[0].path.with_name(f"seed{seed}-rate{rate:g}-{QUERIES}")
+        for seed in sorted({seed for seed, _ in cell.runs})
+        for rate in cell.near
     ]
-    others = [*beside(method, folder.name), "untrained"]
+    together = [dict(np.load(file)) for file in files if file.exists()]
+    is_trained = recipe.steps > 0
+    # A run that diverged has no score.
+    rates = {f"{r:g}": max(0.0, s) for r, s in cell.rates.items()}
+    best = max(cell.rates, key=cell.rates.__getitem__)
+    differences = {
+        other: _difference(words, other, cells)
+        for other in (*beside(method, study), "untrained")
+    }
     return {
         "row": row,
         "loss": recipe.loss,
         "method": method,
-        "models": len(runs),
+        "models": len(cell.runs),
         "steps": recipe.steps,
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
-        "learning_rate": max(rates, key=rates.__getitem__)
-        if recipe.steps
-        else None,
-        "near_rates": near if recipe.steps else [],
-        # A run that diverged has no score.
-        "rates": {f"{r:g}": max(0.0, s) for r, s in rates.items()}
-        if recipe.steps
-        else {},
-        "scores": over_runs(_collections(queries[words])),
+        "learning_rate": best if is_trained else None,
+        "near_rates": cell.near if is_trained else [],
+        "rates": rates if is_trained else {},
+        "scores": over_runs(_collections(cell.queries)),
         **({"together": over_runs(_means(together))} if together else {}),
         "activity": _activity(recipe, histories)
-        | _on_letter(recipe, RunDirectory(trials[0].path)),
-        "differences": {
-            other: found
-            for other in others
-            if (found := _difference(folder, words, other, recipe, queries))
-        },
+        | _on_letter(recipe, RunDirectory(cell.trials[0].path)),
+        "differences": {k: v for k, v in differences.items() if v},
     }
 
 
@@ -215,59 +199,51 @@ def _collections(found):
     ]
 
 
-def _difference(folder, words, other, recipe, queries):
+def _difference(words, other, cells):
     """The paired difference to another cell, over the runs that both have.
 
     `over_models` is the 95 % interval over models alone, as papers print it.
     """
-    import keras_gsp as gsp
-
-    if words == UNTRAINED:
-        return None
-    ours = queries[words]
-    theirs = queries.get((words[0], other)) or queries.get((recipe.loss, other))
-    if other == "untrained":
-        theirs = queries.get(UNTRAINED)
-        if theirs and _data(folder, UNTRAINED) != _data(folder, words):
-            return None
-        if theirs and len(theirs) == 1:
-            # Pretrained features were scored once, for all seeds and folds.
-            theirs = dict.fromkeys(ours, next(iter(theirs.values())))
-    shared = [run for run in ours if run in (theirs or {})]
-    if not shared:
-        return None
-    own, base = (
-        [one[run]["map_at_r"] for run in shared] for one in (ours, theirs)
-    )
-    groups = [ours[run]["groups"] for run in shared]
-    found = gsp.metrics.paired_difference(own, base, groups)
-    names = ("difference", "low", "high", "num_seeds")
-    pairs = zip(own, base, strict=True)
-    gains = [np.nanmean(one) - np.nanmean(other) for one, other in pairs]
-    return {name: found[name] for name in names} | _over_models(gains)
-
-
-def _over_models(gains):
-    if len(gains) < 2:
-        return {}
     from scipy import stats
 
-    half = stats.sem(gains) * stats.t.ppf(0.975, len(gains) - 1)
-    return {"over_models": [np.mean(gains) - half, np.mean(gains) + half]}
+    import keras_gsp as gsp
 
-
-def _data(folder, words):
-    """The settings of a cell's data."""
-    file = next((folder / ".".join(words)).glob("seed*/settings.json"))
-    return RunDirectory(file.parent).read_recipe().data
+    cell, loss = cells[words], cells[words].trials[0].recipe.loss
+    base = cells.get((words[0], other)) or cells.get((loss, other))
+    theirs = base.queries if base else {}
+    if other == "untrained":
+        base = cells.get(UNTRAINED)
+        data = [one.trials[0].recipe.data for one in (cell, base) if one]
+        if base is None or words == UNTRAINED or data[0] != data[1]:
+            return None
+        theirs = base.queries
+        if len(theirs) == 1:
+            # Pretrained features were scored once, for all seeds and folds.
+            theirs = dict.fromkeys(cell.queries, next(iter(theirs.values())))
+    shared = [run for run in cell.queries if run in theirs]
+    if not shared:
+        return None
+    own, others = (
+        [one[run]["map_at_r"] for run in shared]
+        for one in (cell.queries, theirs)
+    )
+    groups = [cell.queries[run]["groups"] for run in shared]
+    found = gsp.metrics.paired_difference(own, others, groups)
+    names = ("difference", "low", "high", "num_seeds")
+    result = {name: found[name] for name in names}
+    gains = np.nanmean(own, axis=1) - np.nanmean(others, axis=1)
+    if len(gains) > 1:
+        half = stats.sem(gains) * stats.t.ppf(0.975, len(gains) - 1)
+        result["over_models"] = [gains.mean() - half, gains.mean() + half]
+    return result
 
 
 def _activity(recipe, histories):
     found: dict[str, list] = {}
     for history in filter(None, histories):
-        for name, join in ACTIVITY.items():
+        for name, (join, *_) in ACTIVITY.items():
             values = [line[name] for line in history if name in line]
-            if values:
+            if join and values:
                 found.setdefault(name, []).append(join(values))
         if recipe.ccp == "on":
             solved = solved_problems(history, recipe.chosen_by)
@@ -360,26 +336,23 @@ def method_name(row: Mapping[str, Any]) -> str:
     return method
 
 
-def interval(found: Mapping[str, Any], digits: int = 2) -> str:
+def interval(found: Mapping[str, Any]) -> str:
     """Formats a difference in points, `+1.25 [+0.52, +1.98]`.
 
     Without an interval where the record has none.
     """
-    text = f"{100 * found['difference']:+.{digits}f}"
-    if found.get("low") is None:
-        return text
-    low, high = (f"{100 * found[end]:+.{digits}f}" for end in ("low", "high"))
-    text = f"{text} [{low}, {high}]"
-    if models := found.get("over_models"):
-        low, high = (f"{100 * end:+.{digits}f}" for end in models)
-        text += f", models [{low}, {high}]"
+    text = f"{100 * found['difference']:+.2f}"
+    ends = found.get("low"), found.get("high")
+    for word, pair in (("", ends), (", models", found.get("over_models"))):
+        if pair and pair[0] is not None:
+            text += f"{word} [{100 * pair[0]:+.2f}, {100 * pair[1]:+.2f}]"
     return text
 
 
 def at_work(activity: Mapping[str, Any]) -> str:
     """Formats how active a method was, as ranges over the models."""
     texts = []
-    for name, (word, form) in AT_WORK.items():
+    for name, (_, word, form) in ACTIVITY.items():
         if values := activity.get(name):
             low, high = (form.format(f(values)) for f in (min, max))
             texts.append(f"{word} {low if low == high else f'{low}-{high}'}")

@@ -17,31 +17,22 @@ from keras_gsp.ops.ridge import solve_positive_definite
 from training.recipes import learner
 
 
-def same_half_prediction(
-    histograms: Any, targets: Any, first_half: Any, ridge: float
-) -> Any:
-    """Predicts the targets of each half with a ridge fit to the same half.
-
-    `histograms` (batch, num_prototypes), `targets` (batch, size), `first_half`
-    (batch,) boolean. Of each half K (K + ridge I)^-1 Y, K = Z Z^T.
-    """
-    is_shared = first_half[:, None] == first_half[None, :]
-    kernel = ops.matmul(histograms, ops.transpose(histograms))
-    kernel = ops.where(is_shared, kernel, 0.0)
-    ridged = kernel + ridge * ops.eye(ops.shape(kernel)[0], dtype=kernel.dtype)
-    return ops.matmul(kernel, solve_positive_definite(ridged, targets))
-
-
 class SameHalfLoss(gsp.losses.ZeroShotLoss):
     """`ZeroShotLoss` that fits and predicts in the same half of the batch."""
 
     def training_loss(self, parts: Any) -> Any:
-        """Returns the regularizer of a training step, a scalar."""
-        table = parts.class_embeddings.embeddings
+        """Returns the regularizer of a training step, a scalar.
+
+        Of each half K (K + ridge I)^-1 Y predicts, K = Z Z^T.
+        """
+        table, halves = parts.class_embeddings.embeddings, parts.first_half
         targets = ops.take(table, parts.labels, axis=0)
-        predicted = same_half_prediction(
-            parts.histograms, targets, parts.first_half, self.ridge
-        )
+        is_shared = halves[:, None] == halves[None, :]
+        kernel = ops.matmul(parts.histograms, ops.transpose(parts.histograms))
+        kernel = ops.where(is_shared, kernel, 0.0)
+        ridge = self.ridge * ops.eye(ops.shape(kernel)[0], dtype=kernel.dtype)
+        solved = solve_positive_definite(kernel + ridge, targets)
+        predicted = ops.matmul(kernel, solved)
         return _cross_entropy(self.scale, predicted, table, parts.labels)
 
 

@@ -72,6 +72,8 @@ MADE = "# Page\n\n{}\n\n<!-- made emoji -->\n<!-- end -->\n"
 def test_every_printed_number_is_its_records():
     others = ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")
     assert check_pages(DOCS, others) == []
+    for name, record in read_records(DOCS).items():
+        assert record["command"].startswith("python -m training."), name
 
 
 def test_every_record_and_picture_is_shown_and_every_link_leads_somewhere():
@@ -145,30 +147,11 @@ def test_a_record_fills_its_block_or_gets_a_page(tmp_path):
     assert write_pages(docs) == []
 
 
-def test_gains_against_costs_are_drawn_again_for_new_records(tmp_path):
-    costs = BENCHMARK | {
-        "tables": [
-            {"title": "head", "headings": ["", "ratio"], "rows": [["gsp", 1.2]]}
-        ]
-    }
-    write_record(tmp_path / "pooling.json", costs)
-    write_record(tmp_path / "clutter-pretrained.json", study())
-    (tmp_path / "clutter.png").write_bytes(b"old")
-    add_record(tmp_path / "pooling.json", tmp_path)
-    write_pages(tmp_path)
-    assert (tmp_path / "clutter.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_what_is_no_record_is_refused(tmp_path):
     for content in ("[]", "{", '{"kin": 1}'):
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(SystemExit, match="A record must be"):
             main([str(tmp_path / "x.json"), "--docs", str(tmp_path / "docs")])
-
-
-def test_every_record_names_the_command_that_wrote_it():
-    for name, record in read_records(DOCS).items():
-        assert record["command"].startswith("python -m training."), name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A study tunes each cell's rate, trains its seeds, and makes its record."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from training.research.studies import STUDIES, UNTRAINED, beside
 from training.research.study import (
     Cell,
     StudyCommand,
-    cells_of,
     near_best,
     run_study,
 )
@@ -128,23 +128,12 @@ def test_scores_are_means_over_all_rates_near_the_best(trainer, tmp_path):
     assert "3.33e-05-0.0003" in study_table(study_record(folder)).markdown()
 
 
-def test_as_printed_trains_the_recipes_own_rate_alone(trainer, tmp_path):
-    run_study(command(tmp_path, "birds50-frozen", as_printed=True))
-    names = {name.split()[1] for name in trainer.done if "gap" in name}
-    assert names >= {
-        f"seed{seed}-rate0.001-fold{fold}"
-        for seed in (0, 1)
-        for fold in range(4)
-    }
-    assert all("rate0.001" in name for name in names)
-
-
-@pytest.mark.parametrize(("peak", "runs"), [(9.0, 6), (1 / 9, 6), (27.0, 7)])
-def test_a_best_rate_at_an_end_widens_the_grid(trainer, tmp_path, peak, runs):
-    trainer.peak = {"gap": peak}
-    row = rows_of(run_study(command(tmp_path)))["gap"]
-    assert len(row["rates"]) == runs
-    assert row["learning_rate"] == pytest.approx(1e-4 * peak, rel=1e-2)
+def test_a_best_rate_at_an_end_widens_the_grid(trainer, tmp_path):
+    for peak, runs in ((9.0, 6), (1 / 9, 6), (27.0, 7)):
+        trainer.peak = {"gap": peak}
+        row = rows_of(run_study(command(tmp_path / f"{peak}")))["gap"]
+        assert len(row["rates"]) == runs
+        assert row["learning_rate"] == pytest.approx(1e-4 * peak, rel=1e-2)
     # A rate that grows without end stops at the largest grid.
     trainer.peak, trainer.done = {"gap": 1e9}, []
     run_study(command(tmp_path / "endless", seeds=1))
@@ -153,14 +142,15 @@ def test_a_best_rate_at_an_end_widens_the_grid(trainer, tmp_path, peak, runs):
 
 
 def test_a_diverged_rate_is_never_chosen(tmp_path):
-    cell = Cell(tmp_path, STUDIES["emoji"].cells["c2", "gap"], range(1))
+    one = replace(STUDIES["emoji"], seeds=1)
+    cell = Cell(tmp_path, one, ("c2", "gap"))
     for place, run in enumerate(cell.missing()):
         run.path.mkdir(parents=True)
         score = float("nan") if place == 0 else 0.1 * (place == 3)
         line = {"step": 1, "val_map_at_r": score}
         write_text(RunDirectory(run.path).history, json.dumps(line) + "\n")
         (run.path / trial.QUERIES).touch()
-    scores = {rate: cell._score(rate) for rate in cell.rates()}
+    scores = {rate: cell.score(rate) for rate in cell.rates()}
     assert near_best(scores) == pytest.approx([3e-4])
     assert cell.missing() == []
 
@@ -183,16 +173,13 @@ def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
     assert not any("seed1" in name for name in trainer.done)
     run_study(command(tmp_path))
     assert "gap seed1-rate0.0001" in trainer.done
-
-
-def test_a_trained_run_is_scored_by_one_process(trainer, tmp_path, capsys):
-    run_study(command(tmp_path))
-    run = tmp_path / "emoji" / "c2.gap" / "seed1-rate0.0001"
-    (run / trial.QUERIES).unlink()
-    with run_lock(run):
+    # A trained run is scored by one process too.
+    scored = tmp_path / "emoji" / "c2.gap" / "seed1-rate0.0001"
+    (scored / trial.QUERIES).unlink()
+    with run_lock(scored):
         run_study(command(tmp_path))
     assert "runs left to other processes: 1" in capsys.readouterr().out
-    assert not (run / trial.QUERIES).exists()
+    assert not (scored / trial.QUERIES).exists()
 
 
 def test_another_error_of_a_run_stops_the_study(trainer, tmp_path, monkeypatch):
@@ -204,34 +191,25 @@ def test_another_error_of_a_run_stops_the_study(trainer, tmp_path, monkeypatch):
         run_study(command(tmp_path))
 
 
-def test_models_of_all_folds_are_scored_together(trainer, tmp_path):
-    kept = {}
+def test_folds_are_scored_alone_and_together(trainer, tmp_path, monkeypatch):
+    kept = []
     score = study.query_scores
 
     def keep(embeddings, splits):
-        kept.update(embeddings)
+        kept.append(embeddings["test"])
         return score(embeddings, splits)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "query_scores", keep)
-        options = {"seeds": 1, "as_printed": True}
-        folder = run_study(command(tmp_path, "birds50-frozen", **options))
-    assert kept["test"].shape == (24, 4 * 8)
-    expected = gsp.metrics.retrieval_scores(kept["test"], SPLITS.test.labels)
-    row = rows_of(folder)["gap"]
-    assert row["models"] == 4
-    assert row["together"]["map_at_r"]["mean"] == pytest.approx(
-        expected["map_at_r"]
-    )
-    assert "folds together" in study_table(study_record(folder)).markdown()
-    assert not [*folder.glob(f"c2.gap/*/{EMBEDDINGS}")]
-
-
-def test_with_folds_the_deviation_is_over_collections(trainer, tmp_path):
+    monkeypatch.setattr(study, "query_scores", keep)
     options = {"seeds": 2, "as_printed": True}
     folder = run_study(command(tmp_path, "birds50-frozen", **options))
-    row = rows_of(folder)["gap"]
-    runs = folder / "c2.gap"
+    row, runs = rows_of(folder)["gap"], folder / "c2.gap"
+    assert row["models"] == 8
+    # The recipe's own rate alone, as the papers print.
+    assert {name.partition("-fold")[0] for name in trainer.done} == {
+        *("gap seed0-rate0.001", "gap seed1-rate0.001"),
+        "untrained seed0-rate0.001",
+    }
+    # The deviation is over collections.
     expected = [
         np.mean(
             [
@@ -242,7 +220,15 @@ def test_with_folds_the_deviation_is_over_collections(trainer, tmp_path):
         for s in (0, 1)
     ]
     assert row["scores"]["map_at_r"]["values"] == pytest.approx(expected)
-    assert row["models"] == 8
+    assert [one.shape for one in kept] == [(24, 4 * 8)] * 2
+    together = [
+        gsp.metrics.retrieval_scores(one, SPLITS.test.labels)["map_at_r"]
+        for one in kept
+    ]
+    found = row["together"]["map_at_r"]["values"]
+    assert sorted(found) == pytest.approx(sorted(together))
+    assert "folds together" in study_table(study_record(folder)).markdown()
+    assert not [*folder.glob(f"c2.gap/*/{EMBEDDINGS}")]
 
 
 def test_intervals_are_over_images_where_the_classes_are_all(trainer, tmp_path):
@@ -297,22 +283,17 @@ def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
     assert "problems 2, scored in 2, covering radius 0.50; 2 models |" in text
 
 
-@pytest.mark.parametrize(
-    ("scored", "name"),
-    [
+def test_a_table_says_where_a_method_did_not_act():
+    for scored, name in (
         ([1, 1, 1], "single-gsp (one set)"),
         ([1, 2, 1], "ccp-gsp (1 of 3 alternate)"),
         ([2, 3, 2], "ccp-gsp"),
-    ],
-)
-def test_ccp_that_does_not_alternate_is_one_set(scored, name):
-    row = {"method": "ccp-gsp", "activity": {"ccp_scored": scored}}
-    assert method_name(row) == name
-
-
-def test_a_small_share_of_the_gradient_is_no_evidence():
-    assert "evidence" in at_work({"regularizer_share": [0.01, 0.049]})
-    assert "evidence" not in at_work({"regularizer_share": [0.01, 0.051]})
+    ):
+        row = {"method": "ccp-gsp", "activity": {"ccp_scored": scored}}
+        assert method_name(row) == name
+    for share, is_small in ((0.049, True), (0.051, False)):
+        text = at_work({"regularizer_share": [0.01, share]})
+        assert ("too small to be evidence" in text) == is_small
 
 
 def test_too_few_classes_are_refused_before_training(trainer, tmp_path):
@@ -324,7 +305,7 @@ def test_too_few_classes_are_refused_before_training(trainer, tmp_path):
     assert not trainer.done
 
 
-def test_every_study_starts_with_its_baseline_and_repeats_no_cell(tmp_path):
+def test_every_study_starts_with_its_baseline_and_repeats_no_cell():
     for name, one in STUDIES.items():
         assert [*one.cells][0] == UNTRAINED, name
         recipes = [(r, one.controls.get(c)) for c, r in one.cells.items()]
@@ -334,7 +315,6 @@ def test_every_study_starts_with_its_baseline_and_repeats_no_cell(tmp_path):
             assert (recipe.ccp == "on") == method.startswith("ccp"), name
             first = beside(method, name)[:1]
             assert {*first} <= {*one.methods}, (name, row, method)
-        assert len(cells_of(one, tmp_path)) == len(one.cells)
 
 
 def test_a_method_changes_one_thing():

@@ -8,9 +8,8 @@ as many kernels as GSP has prototypes, the least cost of comparing features
 with prototypes. Poolings have their names in recipes. `to the floor` compares with
 three passes over the features at the speed of a copy: one forward, and one reading
 and one writing backward. Memory is what XLA plans
-beside inputs and outputs (JAX only, which always compiles with XLA). Aims with
-XLA at (32, 7, 7, 128) and 64 prototypes: at most 1.5 times the unit, and never
-slower than 100 rounds of the paper's iteration.
+beside inputs and outputs (JAX only, which always compiles with XLA). Aim with
+XLA at (32, 7, 7, 128) and 64 prototypes: at most 1.5 times the unit.
 
 Tables of heads measure everything between the backbone's channels and the
 embedding, in the order of recipes: some poolings see projected features, some
@@ -29,17 +28,11 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-import keras_gsp as gsp
-from keras_gsp.layers.pooling.feature_pooling import flat_features
-from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.normalization import unit_ball
-from keras_gsp.ops.transport import BallTransport
 from training.recipes.choices import poolings
 from training.recipes.encoder import build_head, build_pooling
 from training.recipes.recipe import Recipe
 from training.research.report import (
     CommandSettings,
-    Measurement,
     Table,
     ratio_table,
     run_measurement,
@@ -47,7 +40,6 @@ from training.research.report import (
 
 UNIT = "1x1 convolution"
 OURS = "gsp"
-POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +67,6 @@ class Settings(CommandSettings):
     """Compiled by XLA or not."""
     poolings: tuple[str, ...] = tuple(poolings())
     """Words of the poolings to measure, all by default."""
-    num_rounds: int = 100
-    """Rounds of the paper's iteration."""
     repeats: int = 15
     """Timed runs of each pooling; the median is printed."""
     seconds: float = 0.05
@@ -88,74 +78,31 @@ class Settings(CommandSettings):
         "dtypes": ("float32",),
         "xla": (False,),
         "poolings": ("gap", OURS),
-        "num_rounds": 3,
         "repeats": 1,
         "seconds": 0.001,
     }
 
 
-class IteratedSumPooling(gsp.layers.GeneralizedSumPooling):
-    """`GeneralizedSumPooling` with rounds of the paper's iteration.
-
-    Algorithm 1 scales one number t until the plan moves the wanted mass. In
-    the log domain, with the symbols of `keras_gsp.ops.transport`, a round is
-    `tau <- tau + log r - log(mean_j sigmoid(b_j + tau))`, tau = log t, from
-    t = 1. The gradient is autodiff's.
-    """
-
-    def __init__(self, *args: Any, num_rounds: int, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.num_rounds = num_rounds
-
-    def _transport(self, features, mask):
-        flat = ops.cast(flat_features(features), "float32")
-        prototypes = unit_ball(ops.convert_to_tensor(self.prototypes))
-        costs = pairwise_distances(prototypes, unit_ball(flat))
-        scaled = -self.inverse_temperature * costs
-        logits = ops.logsumexp(scaled, axis=-2)
-        for _ in range(self.num_rounds):
-            moved = ops.mean(ops.sigmoid(logits), axis=-1, keepdims=True)
-            logits = logits + math.log(self.transport_ratio) - ops.log(moved)
-        assignment = ops.swapaxes(ops.softmax(scaled, axis=-2), -1, -2)
-        count = flat.shape[1]
-        weights = ops.sigmoid(logits) / count / self.transport_ratio
-        residual = ops.sigmoid(-logits) / count
-        return BallTransport(weights, residual, assignment)
-
-
-def contenders(
-    words: Sequence[str], size: Sequence[int], num_rounds: int
-) -> dict[str, Any]:
+def contenders(words: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
     """Poolings by their names in recipes, the unit of the ratios first.
 
-    `size` is batch, height, width, channels, prototypes.
+    `size` is batch, height, width, channels, prototypes; with an embedding size
+    behind, the contenders are heads of recipes.
     """
-    *_, channels, num_prototypes = size
-    paper = IteratedSumPooling(num_prototypes, num_rounds=num_rounds)
-    return {
-        UNIT: keras.layers.Conv2D(num_prototypes, 1, use_bias=False),
-        **{
-            w: build_pooling(_recipe(w, num_prototypes, channels))
-            for w in words
-        },
-        f"paper's {num_rounds} rounds": paper,
-    }
-
-
-def heads(words: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
-    """Heads of recipes by their pooling's name, the unit first.
-
-    `size` is batch, height, width, channels, prototypes, embedding size.
-    """
-    _, *shape, num_prototypes, embedding_size = size
+    _, *shape, num_prototypes = size[:5]
+    kernels = size[5] if len(size) > 5 else num_prototypes
     found: dict[str, Any] = {
-        UNIT: keras.layers.Conv2D(embedding_size, 1, use_bias=False)
+        UNIT: keras.layers.Conv2D(kernels, 1, use_bias=False)
     }
     for word in words:
-        inputs = keras.Input(shape)
-        features = keras.layers.Identity()(inputs)
-        recipe = _recipe(word, num_prototypes, embedding_size)
-        found[word] = build_head(recipe, keras.Model(inputs, features))
+        if len(size) > 5:
+            inputs = keras.Input(shape)
+            features = keras.layers.Identity()(inputs)
+            recipe = _recipe(word, num_prototypes, size[5])
+            found[word] = build_head(recipe, keras.Model(inputs, features))
+        else:
+            recipe = _recipe(word, num_prototypes, shape[-1])
+            found[word] = build_pooling(recipe)
     return found
 
 
@@ -257,21 +204,19 @@ class Copy(keras.layers.Layer):
 
 def compare(
     size: Sequence[int], dtype: str, use_xla: bool, settings: Settings
-) -> list[Measurement]:
+) -> dict[str, tuple[list[float], dict[str, str]]]:
     """Times all contenders in turns, so that other load hits them all."""
-    shape, is_head = size[:4], len(size) > 5
+    shape = size[:4]
     generator = np.random.default_rng(0)
     keras.utils.set_random_seed(0)
     features = generator.normal(size=shape) / math.sqrt(shape[-1])
     features = ops.convert_to_tensor(features, dtype=dtype)
     former = keras.config.dtype_policy()
     # Recipes build their layers in the current policy.
-    keras.config.set_dtype_policy(POLICIES[dtype])
+    policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
+    keras.config.set_dtype_policy(policy)
     try:
-        if is_head:
-            layers = heads(settings.poolings, size)
-        else:
-            layers = contenders(settings.poolings, size, settings.num_rounds)
+        layers = contenders(settings.poolings, size)
     finally:
         keras.config.set_dtype_policy(former)
     copy, _ = step_of(Copy(), features, use_xla, generator)
@@ -285,24 +230,17 @@ def compare(
     for _ in range(settings.repeats):
         for name, step in steps.items():
             seconds[name].append(_timed(step, calls[name]))
-    paper = np.median(seconds[list(steps)[-1]])
-    rows = []
+    rows = {}
     for name, found in seconds.items():
+        own, unit = memory[name], memory[UNIT]
         facts = {
-            "to the paper's": f"{np.median(found) / paper:.2f}",
             "to the floor": f"{np.median(found) / floor:.1f}",
-            "memory": _times(memory[name], memory[UNIT]),
+            # Empty where unknown.
+            "memory": "" if own is None or not unit else f"{own / unit:.2f}",
             "parameters": str(layers[name].count_params()),
         }
-        if is_head:
-            del facts["to the paper's"]
-        rows.append(Measurement(name, found, facts))
+        rows[name] = found, facts
     return rows
-
-
-def _times(memory, unit):
-    """Memory as a multiple of the unit's, empty where unknown."""
-    return f"{memory / unit:.2f}" if memory is not None and unit else ""
 
 
 def _calls(step, least_seconds):

@@ -58,24 +58,8 @@ def processor_seconds(
     return median, times[0] - median
 
 
-def backbones(settings: Settings) -> dict[str, keras.Model]:
-    """Backbones by name, the unit of the shares first."""
-    shape = settings.image_size, settings.image_size, 3
-    options = {"include_top": False, "weights": None, "input_shape": shape}
-    return {
-        "ResNet50": keras.applications.ResNet50(**options),
-        "MobileNetV2 0.35": keras.applications.MobileNetV2(
-            alpha=0.35, **options
-        ),
-    }
-
-
 def backward(
-    function: Callable[..., Any],
-    inputs: list[Any],
-    weights: list[Any],
-    *,
-    use_xla: bool = False,
+    function: Callable[..., Any], *inputs: Any, use_xla: bool = False
 ) -> Callable[[], Any]:
     """A step: the function's sum, and the gradient of inputs and weights."""
     import tensorflow as tf
@@ -87,68 +71,56 @@ def backward(
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             total = tf.reduce_sum(function(*tensors))
+        weights = getattr(function, "trainable_variables", ())
+        weights = [variable.value for variable in weights]
         return tape.gradient(total, [*tensors, *weights])
 
     return lambda: step(*tensors)
 
 
-def methods(
-    settings: Settings, features_shape: tuple[int, ...]
-) -> dict[str, Callable[[], Any]]:
-    """Steps of what the methods add, by name."""
+def methods(settings: Settings) -> Iterator[tuple[str, Callable[[], Any], int]]:
+    """Yields name, step and repetitions; backbones first, the unit before."""
     generator = np.random.default_rng(0)
-    count = settings.batch_size
+    side, count = settings.image_size, settings.batch_size
+    images = generator.normal(size=(count, side, side, 3))
+    options = {"include_top": False, "weights": None}
+    options["input_shape"] = images.shape[1:]
+    backbone = keras.applications.ResNet50(**options)
+    yield "ResNet50", backward(backbone, images), settings.repeats
+    small = keras.applications.MobileNetV2(alpha=0.35, **options)
+    yield "MobileNetV2 0.35", backward(small, images), settings.repeats
+    features = generator.normal(size=(count, *backbone.output_shape[1:]))
+    for name, use_xla in (("GSP", False), ("GSP, compiled by XLA", True)):
+        layer = gsp.layers.GeneralizedSumPooling(settings.num_prototypes)
+        layer.build(features.shape)
+        step = backward(layer, features, use_xla=use_xla)
+        yield name, step, 10 * settings.repeats
     labels = np.arange(count) // 2 % settings.num_classes
     halves = labels % 2 == 0
     histograms = generator.dirichlet(np.ones(settings.num_prototypes), count)
     size = settings.embedding_size
-    embeddings = generator.normal(size=(count, size))
-    table = generator.normal(size=(settings.num_classes, size))
     zero_shot = gsp.losses.ZeroShotLoss()
     cross_batch = gsp.losses.CrossBatchLoss(gsp.losses.MultiSimilarityLoss())
-    features = generator.normal(size=features_shape)
-    found = {}
-    for use_xla in (False, True):
-        layer = gsp.layers.GeneralizedSumPooling(settings.num_prototypes)
-        layer.build(features_shape)
-        name = "GSP, compiled by XLA" if use_xla else "GSP"
-        found[name] = backward(
-            layer, [features], [layer.prototypes.value], use_xla=use_xla
+    for name, loss, rows in (
+        ("ZSR", zero_shot, settings.num_classes),
+        ("XML", cross_batch, count),
+    ):
+        step = backward(
+            lambda h, e, loss=loss: loss.compute(labels, h, e, halves),
+            histograms,
+            generator.normal(size=(rows, size)),
         )
-    found["ZSR"] = backward(
-        lambda h, t: zero_shot.compute(labels, h, t, halves),
-        [histograms, table],
-        [],
-    )
-    found["XML"] = backward(
-        lambda h, e: cross_batch.compute(labels, h, e, halves),
-        [histograms, embeddings],
-        [],
-    )
-    return found
+        yield name, step, 10 * settings.repeats
 
 
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields one table with all times."""
-    generator = np.random.default_rng(0)
-    shape = settings.batch_size, settings.image_size, settings.image_size, 3
-    images = generator.normal(size=shape)
-    times, features_shape = {}, ()
-    for name, model in tqdm(backbones(settings).items(), desc="backbones"):
-        features_shape = features_shape or (
-            settings.batch_size,
-            *model.output_shape[1:],
-        )
-        weights = [variable.value for variable in model.trainable_variables]
-        step = backward(model, [images], weights)
-        times[name] = processor_seconds(step, settings.repeats)
-    for name, step in methods(settings, features_shape).items():
-        times[name] = processor_seconds(step, 10 * settings.repeats)
-    unit = next(iter(times.values()))[0]
-    rows = [
-        [name, f"{step:.4g}", f"{100 * step / unit:.3g}", f"{first:.2g}"]
-        for name, (step, first) in times.items()
-    ]
+    rows, unit = [], None
+    for name, run, repeats in tqdm(methods(settings), desc="steps"):
+        step, first = processor_seconds(run, repeats)
+        unit = unit or step
+        share = f"{100 * step / unit:.3g}"
+        rows.append([name, f"{step:.4g}", share, f"{first:.2g}"])
     headings = (
         "",
         "processor seconds a step",

@@ -21,14 +21,9 @@ papers:
   with another class.
 - mass on the subject: share of the pooled mass from the cell that shows the
   class; 0.25 for average pooling.
-- active prototypes of a class: those that are dominant for at least a tenth of
-  the class's pooled mass. Their number, and the overlap of the sets of two
-  classes (Jaccard, mean over pairs).
 
-Pictures of the first seed: `NAME.png`, pooling weights colored by the dominant
-prototype (Figure 4 of GSP and of XML); `NAME_hulls.png`, convex hulls of each
-class's active prototypes on the prototypes' first two principal components
-(thesis, Figures 5.6 and 4.3).
+The picture shows pooling weights of the first seed, colored by the dominant
+prototype (Figure 4 of GSP and of XML).
 """
 
 import sys
@@ -40,23 +35,19 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from keras_gsp.models.encoder import features_before
-from keras_gsp.ops.normalization import unit_ball
+from training.datasets import glyphs
 from training.pictures.palette import PROTOTYPES, picture
-from training.research.experiments.few_prototypes import (
+from training.research.experiments.zero_shot_prediction import (
     COLORS,
     REGULARIZERS,
-    UNTRAINED,
+    SMALL_GLYPHS,
     class_means,
-    encoded,
-    examined_subject_cells,
     known_and_examined,
-    short_names,
     train,
 )
-from training.research.experiments.few_prototypes import (
-    FewPrototypesSettings as Settings,
+from training.research.experiments.zero_shot_prediction import (
+    FewPrototypes as Settings,
 )
-from training.research.experiments.synthetic_tokens import convex_hull
 from training.research.report import (
     Table,
     over_runs,
@@ -72,13 +63,9 @@ MEASURES = {
     "main_prototypes": "main prototypes",
     "shared_main": "classes that share their main prototype",
     "mass_on_subject": "mass on the subject",
-    "active": "active prototypes of a class",
-    "active_overlap": "overlap of active sets",
     "share": "regularizer's share of the gradient",
 }
-ACTIVE_SHARE = 0.1
-"""Of a class's pooled mass: what makes a prototype active."""
-HULL_CLASSES = 6
+UNTRAINED = "untrained"
 IMAGE_CLASSES, IMAGES_OF_CLASS = 4, 2
 
 
@@ -91,17 +78,6 @@ def prototype_maps(encoder: Any, images: Any) -> Any:
     pooling = encoder.get_layer("pooling")
     features = features_before(encoder, pooling).predict(images, verbose=0)
     return np.asarray(pooling.transport_plan(features) / pooling.ratio)
-
-
-def dominated_mass(maps: Any) -> Any:
-    """Share of each image's mass from where each prototype is dominant.
-
-    From maps (num_images, rows, columns, num_prototypes), each image's sum 1,
-    to (num_images, num_prototypes).
-    """
-    is_dominant = np.eye(maps.shape[-1])[maps.argmax(axis=-1)]
-    weights = maps.sum(axis=-1, keepdims=True)
-    return np.sum(weights * is_dominant, axis=(1, 2))
 
 
 def histogram_facts(histograms: Any) -> dict[str, float]:
@@ -126,30 +102,15 @@ def histogram_facts(histograms: Any) -> dict[str, float]:
     }
 
 
-def active_facts(active: Any) -> dict[str, Any]:
-    """How many prototypes classes activate, and how far these overlap.
-
-    `active` is boolean, (num_classes, num_prototypes).
-    """
-    from scipy.spatial.distance import pdist
-
-    return {
-        "active": np.mean(active.sum(axis=1)),
-        "active_overlap": np.mean(1.0 - pdist(active, "jaccard")),
-    }
-
-
 def measure(settings: Settings) -> dict:
     """Trains every method for every seed, measures maps and histograms."""
-    if settings.num_prototypes > len(PROTOTYPES):
-        raise ValueError(
-            f"`num_prototypes` must be at most {len(PROTOTYPES)}, one color "
-            f"each. Received: num_prototypes={settings.num_prototypes}."
-        )
     known, examined = known_and_examined(settings)
-    cells = examined_subject_cells(settings)
+    cells = None  # A picture of a folder fills its image.
+    if settings.data_dir is None:
+        sizes: Any = SMALL_GLYPHS if settings.smoke else {}
+        cells = glyphs.letter_cells("test", **sizes)
     rows: list[dict] = []
-    panels: dict[str, dict] = {}
+    panels: dict[str, Any] = {}
     for method in (UNTRAINED, *REGULARIZERS):
         runs: list[dict] = []
         for seed in tqdm(settings.seeds, desc=method):
@@ -159,47 +120,20 @@ def measure(settings: Settings) -> dict:
             if method != UNTRAINED:
                 panels.setdefault(method, panel)
         rows.append({"method": method} | over_runs(runs))
-    return {
-        "rows": rows,
-        "drawn": {
-            "classes": short_names(examined)[:HULL_CLASSES],
-            "images": examined.images[_shown(examined.labels)],
-            "panels": panels,
-        },
-    }
+    shown = examined.images[_shown(examined.labels)]
+    return {"rows": rows, "drawn": {"images": shown, "panels": panels}}
 
 
 def _examine(encoder, images, cells):
-    """The measures of one model, and what is drawn of it."""
-    from sklearn.decomposition import PCA
-
+    """The measures of one model, and the maps that are drawn of it."""
     maps = prototype_maps(encoder, images.images)
-    prototypes = np.asarray(unit_ball(encoder.get_layer("pooling").prototypes))
-    plane = PCA(2, svd_solver="full").fit(prototypes)
-    places = plane.transform(prototypes)
-    histograms = class_means(maps.sum(axis=(1, 2)), images.labels)
-    dominated = dominated_mass(maps)
-    of_classes = class_means(dominated, images.labels)
-    active = of_classes >= ACTIVE_SHARE
-    embeddings = encoded(encoder, images)["embedding"]
-    scores = gsp.metrics.retrieval_scores(embeddings, images.labels)
+    found = encoder.predict(images.images, verbose=0)["embedding"]
+    scores = gsp.metrics.retrieval_scores(found, images.labels)
     facts = {"map_at_r": scores["map_at_r"]}
-    facts |= histogram_facts(histograms) | active_facts(active)
+    facts |= histogram_facts(class_means(maps.sum(axis=(1, 2)), images.labels))
     if cells is not None:
         facts["mass_on_subject"] = cell_share(maps.sum(-1), cells, 2)
-    shown = maps[_shown(images.labels)]
-    points = dominated @ places
-    return facts, {
-        "dominant": shown.argmax(axis=-1),
-        "weights": shown.sum(axis=-1),
-        "plane_share": plane.explained_variance_ratio_.sum(),
-        "places": places,
-        "active": active[:HULL_CLASSES],
-        "points": [
-            points[images.labels == label]
-            for label in range(min(HULL_CLASSES, images.num_classes))
-        ],
-    }
+    return facts, maps[_shown(images.labels)]
 
 
 def _shown(labels):
@@ -224,20 +158,13 @@ def tables(results: dict) -> list[Table]:
 
 
 def draw(path: Path, results: dict) -> None:
-    """Draws maps, and hulls in a second file."""
-    shown = results["drawn"]
-    _draw_maps(path, shown)
-    _draw_hulls(path.with_stem(f"{path.stem}_hulls"), shown)
-
-
-def _draw_maps(path, shown):
     """Images above their weights, colored by prototype, a row a method.
 
     A row's largest weight is opaque, weight 0 transparent.
     """
     from matplotlib.patches import Patch
 
-    images, panels = shown["images"], shown["panels"]
+    images, panels = results["drawn"]["images"], results["drawn"]["panels"]
     size = (1.5 * len(images) + 0.8, 1.55 * (1 + len(panels)) + 0.7)
     with picture(path, 1 + len(panels), len(images), figsize=size) as axes:
         for axis in axes.flat:
@@ -246,22 +173,25 @@ def _draw_maps(path, shown):
         axes[0, 0].set_ylabel("image", color="black")
         for axis, image in zip(axes[0], images, strict=True):
             axis.imshow(image)
-        for row, (method, panel) in zip(axes[1:], panels.items(), strict=True):
+        for row, (method, maps) in zip(axes[1:], panels.items(), strict=True):
             row[0].set_ylabel(method, color=COLORS[method])
-            opacity = panel["weights"] / panel["weights"].max()
-            for axis, image, dominant, opaque in zip(
-                row, images, panel["dominant"], opacity, strict=True
+            weights = maps.sum(axis=-1)
+            for axis, image, dominant, opacity in zip(
+                row,
+                images,
+                maps.argmax(axis=-1),
+                weights / weights.max(),
+                strict=True,
             ):
-                _draw_map(axis, image, dominant, opaque)
-        count = len(next(iter(panels.values()))["places"])
+                _draw_map(axis, image, dominant, opacity)
         axes[0, 0].figure.legend(
             handles=[
                 Patch(color=color, label=number)
-                for number, color in enumerate(PROTOTYPES[:count])
+                for number, color in enumerate(PROTOTYPES[: maps.shape[-1]])
             ],
             title="dominant prototype",
             loc="outside lower center",
-            ncols=count,
+            ncols=maps.shape[-1],
         )
 
 
@@ -276,50 +206,6 @@ def _draw_map(axis, image, dominant, opacity):
         extent=extent,
         interpolation="nearest",
     )
-
-
-def _draw_hulls(path, shown):
-    """Hulls of active prototypes, and the images of these classes."""
-    panels = shown["panels"]
-    size = (5.4 * len(panels), 5.8)
-    with picture(path, 1, len(panels), figsize=size) as axes:
-        for axis, (method, panel) in zip(axes[0], panels.items(), strict=True):
-            _draw_plane(axis, panel, shown["classes"])
-            axis.set_title(method, color=COLORS[method])
-            axis.set_xlabel(
-                "prototypes' principal component 1\n"
-                f"({panel['plane_share']:.0%} of variance in the plane)"
-            )
-        axes[0, 0].set_ylabel("principal component 2")
-        axis.figure.legend(
-            *axis.get_legend_handles_labels(),
-            title="class: an image's prototypes, by the mass they dominate",
-            loc="outside lower center",
-            ncols=HULL_CLASSES,
-        )
-
-
-def _draw_plane(axis, panel, classes):
-    from matplotlib.colors import to_rgba
-
-    places = panel["places"]
-    for number, (active, points) in enumerate(
-        zip(panel["active"], panel["points"], strict=True)
-    ):
-        color = PROTOTYPES[number]
-        axis.fill(
-            *convex_hull(places[active]).T,
-            facecolor=to_rgba(color, 0.08),
-            edgecolor=color,
-            # Hulls of the same prototypes lie inside one another.
-            lw=2.0 + 2.0 * (len(panel["active"]) - 1 - number),
-            joinstyle="round",
-        )
-        axis.plot(*points.T, "o", ms=5, color=color, label=classes[number])
-    axis.plot(*places.T, "D", ms=8, color="white", mec="black", mew=1.5)
-    for number, place in enumerate(places):
-        axis.annotate(str(number), place, (6, 6), textcoords="offset points")
-    axis.margins(0.12)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ RED, BLUE_PIXEL = (0.9, 0.1, 0.1), (0.1, 0.1, 0.9)
 GROUND = (0.45, 0.6, 0.4)
 PATCHES = ((RED, 1, 1, 4, 4), (BLUE_PIXEL, 5, 6, 4, 3))
 """Color, row, column, height, width: 28 of 100 pixels."""
+RATIO, NOISE = 0.15, 0.08
+"""Share of the pixels to pool, and standard deviation of the colors."""
 LINEAR = "linear program"
 SHOWN = (1.0, 5.0, 20.0, 100.0, 1000.0)
 """Inverse temperatures of the entropic problems."""
@@ -40,35 +42,23 @@ SHOWN = (1.0, 5.0, 20.0, 100.0, 1000.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(ExperimentSettings):
-    """Size of the ratio, and noise."""
-
-    transport_ratio: float = 0.15
-    """Share of the pixels to pool, in (0, 1]; the patches are 0.28."""
-    noise: float = 0.08
-    """Standard deviation of the colors."""
+    """The seeds of the noise."""
 
     SMALL = {"seeds": (0, 1)}
 
 
-def toy_map(noise: float, seed: int) -> tuple[Any, Any]:
+def toy_map(seed: int) -> tuple[Any, Any]:
     """Draws pixels (10, 10, 3) in [0, 1]; where the patches are, (10, 10)."""
     pixels = np.full((SIDE, SIDE, 3), GROUND)
     is_object = np.zeros((SIDE, SIDE), bool)
     for color, row, column, height, width in PATCHES:
         patch = np.s_[row : row + height, column : column + width]
         pixels[patch], is_object[patch] = color, True
-    pixels += noise * np.random.default_rng(seed).normal(size=pixels.shape)
+    pixels += NOISE * np.random.default_rng(seed).normal(size=pixels.shape)
     return pixels.clip(0.0, 1.0), is_object
 
 
-def costs_to_prototypes(pixels: Any) -> Any:
-    """Distances to red and blue, inside the unit ball, (2, 100)."""
-    features = np.asarray(unit_ball(pixels.reshape(-1, 3)))
-    prototypes = np.asarray(unit_ball(np.array([RED, BLUE_PIXEL])))
-    return np.linalg.norm(prototypes[:, None] - features[None], axis=-1)
-
-
-def linear_plan(costs: Any, transport_ratio: float) -> Any:
+def linear_plan(costs: Any) -> Any:
     """The plan of the problem without entropy, (P1), by linear programming."""
     from scipy.optimize import linprog
 
@@ -79,25 +69,21 @@ def linear_plan(costs: Any, transport_ratio: float) -> Any:
         A_ub=each_feature,
         b_ub=np.full(num_features, 1.0 / num_features),
         A_eq=np.ones((1, costs.size)),
-        b_eq=[transport_ratio],
+        b_eq=[RATIO],
     )
     return solved.x.reshape(costs.shape)
 
 
-def facts(
-    plan: Any, reference: Any, costs: Any, is_object: Any
-) -> dict[str, Any]:
+def facts(plan: Any, linear: Any, costs: Any, is_object: Any) -> dict[str, Any]:
     """What a plan does with the object, and how far it is from (P1)."""
-    weights = plan.sum(axis=0) / plan.sum()
+    weights, others = (one.sum(axis=0) / one.sum() for one in (plan, linear))
     on_object = weights[is_object.ravel()]
-    even = 1.0 / is_object.sum()
-    linear = reference.sum(axis=0) / reference.sum()
     return {
         # Pixels with half of what an even share of the object would be.
-        "object_covered": np.mean(on_object >= 0.5 * even),
+        "object_covered": np.mean(on_object >= 0.5 / is_object.sum()),
         "mass_on_object": on_object.sum(),
-        "excess_cost": np.sum(costs * plan) / np.sum(costs * reference) - 1.0,
-        "distance_to_linear": np.abs(weights - linear).sum(),
+        "excess_cost": np.sum(costs * plan) / np.sum(costs * linear) - 1.0,
+        "distance_to_linear": np.abs(weights - others).sum(),
     }
 
 
@@ -105,19 +91,19 @@ def measure(settings: Settings) -> dict:
     """Solves each problem on each seed's map."""
     found: dict[str, list] = {}
     shown: dict[str, Any] = {}
+    prototypes = np.asarray(unit_ball(np.array([RED, BLUE_PIXEL])))
     for seed in settings.seeds:
-        pixels, is_object = toy_map(settings.noise, seed)
-        costs = costs_to_prototypes(pixels)
-        ratio = settings.transport_ratio
-        linear = linear_plan(costs, ratio)
-        plans: dict[Any, Any] = {LINEAR: linear}
+        pixels, is_object = toy_map(seed)
+        features = np.asarray(unit_ball(pixels.reshape(-1, 3)))
+        costs = np.linalg.norm(prototypes[:, None] - features, axis=-1)
+        plans: dict[Any, Any] = {LINEAR: linear_plan(costs)}
         for temperature in SHOWN:
             _, plan = gsp.ops.partial_transport(
-                costs, transport_ratio=ratio, inverse_temperature=temperature
+                costs, transport_ratio=RATIO, inverse_temperature=temperature
             )
             plans[temperature] = np.asarray(plan, "float64")
         for name, plan in plans.items():
-            numbers = facts(plan, linear, costs, is_object)
+            numbers = facts(plan, plans[LINEAR], costs, is_object)
             found.setdefault(name, []).append(numbers)
         shown = shown or {"pixels": pixels, "plans": plans}
     solutions = {name: over_runs(runs) for name, runs in found.items()}

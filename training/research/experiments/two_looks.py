@@ -24,6 +24,7 @@ choice without a box, with 95 % intervals over classes and seeds or folds.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +37,18 @@ import keras_gsp as gsp
 from keras_gsp.models.encoder import features_before
 from keras_gsp.models.two_looks import Boxes, Crop
 from training.datasets import glyphs
-from training.recipes.glyph_network import (
-    PIXELS,
-    character_weights,
-    glyph_network,
-)
-from training.research.report import (
-    ExperimentSettings,
-    Table,
-    run_measurement,
-)
+from training.recipes.backbone import build_backbone
+from training.recipes.glyph_network import CHARACTERS
+from training.recipes.recipe import Recipe
+from training.research.report import ExperimentSettings, Table, run_measurement
+from training.runs.raw_baseline import pooled
 
 SIDES = "train", "validation", "test"
 EVALUATIONS = 4
+SMALL_LETTERS = {
+    **{"train_samples": 8, "test_samples": 3, "train_classes": 20},
+    **{"validation_classes": 5, "test_classes": 5},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,58 +73,47 @@ class Settings(ExperimentSettings):
     SMALL = {"seeds": (0,), "steps": 4, "rates": (1e-3,), "rivals": False}
 
 
-def poolings(window: float | None) -> dict[str, Callable[[], Any]]:
-    """Poolings of heads by name; all but average have weights."""
-    layers = gsp.layers
-    ratio, temperature = (0.1, 80.0) if window else (0.1, 20.0)
-    return {
-        "average": lambda: None,
-        "GSP": lambda: layers.GeneralizedSumPooling(64, ratio, temperature),
-        "DELF": layers.DELFPooling,
-        "SimPool": layers.SimPooling,
-        "attention": layers.AttentionPooling,
-    }
-
-
 @dataclass(frozen=True)
 class Task:
-    """Images and labels of three sides, and a frozen backbone."""
+    """Images and labels by side, and how to look at them."""
 
     images: dict[str, np.ndarray]
     labels: dict[str, np.ndarray]
-    cells: np.ndarray | None
-    backbone: Callable[[tuple], keras.Model]
+    true_boxes: dict[str, np.ndarray]
+    network: Recipe
     crop_size: tuple[int, int]
     window: float | None
-    batch: tuple[int, int]
+    classes_per_batch: int
+
+
+# All but average have weights.
+POOLINGS: dict[str, Callable[[], Any]] = {
+    "average": lambda: None,
+    "GSP": lambda: gsp.layers.GeneralizedSumPooling(64, 0.1, 20.0),
+    "DELF": gsp.layers.DELFPooling,
+    "SimPool": gsp.layers.SimPooling,
+    "attention": gsp.layers.AttentionPooling,
+}
 
 
 def letters(settings: Settings) -> Task:
     """Letters among symbols, and a network that knows single characters."""
-    sizes: Any = {}
-    if settings.smoke:
-        sizes = {"train_samples": 8, "test_samples": 3, "train_classes": 20}
-        sizes |= {"validation_classes": 5, "test_classes": 5}
+    sizes: Any = SMALL_LETTERS if settings.smoke else {}
     splits = glyphs.load(**sizes)
-    shape = splits.test.images.shape[1:]
-
-    def backbone(size):
-        inputs = keras.Input((*size, shape[-1]))
-        network = glyph_network((*size, shape[-1]), "glyph-cnn")
-        if not settings.smoke:
-            network.load_weights(character_weights("glyph-cnn"))
-        scaled = keras.layers.Rescaling(**PIXELS)(inputs)
-        return keras.Model(inputs, network(scaled, training=False))
-
-    sides = {side: getattr(splits, side) for side in SIDES}
+    cells = {side: glyphs.letter_cells(side, **sizes) for side in SIDES}
+    starts = {k: np.stack([c // 2, c % 2], 1) / 2 for k, c in cells.items()}
     return Task(
-        {side: one.images for side, one in sides.items()},
-        {side: one.labels for side, one in sides.items()},
-        glyphs.letter_cells("test", **sizes),
-        backbone,
-        (shape[0] // 2, shape[1] // 2),
+        {side: getattr(splits, side).images for side in SIDES},
+        {side: getattr(splits, side).labels for side in SIDES},
+        {k: np.concatenate([s, s + 0.5], 1) for k, s in starts.items()},
+        Recipe.of(
+            backbone="glyph-cnn",
+            backbone_weights=None if settings.smoke else CHARACTERS,
+            frozen="all",
+        ),
+        (glyphs.CELL, glyphs.CELL),
         0.5,
-        (16, 4),
+        16,
     )
 
 
@@ -133,69 +122,39 @@ def photographs(settings: Settings, fold: int) -> Task:
     found = gsp.data.image_folder(str(settings.data_dir))
     size = settings.pixels
     cut = gsp.data.Preprocessing(size=size, resize=size)
-    pixels = np.concatenate(
-        [
-            np.asarray(batch).astype("uint8")
-            for batch in gsp.data.evaluation_batches(
-                found.paths, preprocessing=cut
-            )
-        ]
-    )
+    batches = gsp.data.evaluation_batches(found.paths, preprocessing=cut)
+    pixels = np.concatenate([np.asarray(one, "uint8") for one in batches])
     order = np.random.default_rng(0).permutation(found.num_classes)
     tests = np.array_split(order, max(settings.folds, 2))[fold]
     others = np.random.default_rng(fold).permutation(np.setdiff1d(order, tests))
     count = max(2, len(others) // 6)
-    classes = dict(
-        zip(SIDES, (others[count:], others[:count], tests), strict=True)
-    )
-    chosen = {k: np.isin(found.labels, of) for k, of in classes.items()}
-
-    def backbone(size):
-        network = keras.applications.MobileNetV2(
-            (*size, 3), include_top=False, weights=None
-        )
-        if settings.backbone_weights is not None:
-            network.load_weights(settings.backbone_weights)
-        inputs = keras.Input((*size, 3))
-        scaled = keras.layers.Rescaling(1 / 127.5, -1.0)(inputs)
-        return keras.Model(inputs, network(scaled, training=False))
-
+    classes = zip(SIDES, (others[count:], others[:count], tests), strict=True)
+    chosen = {side: np.isin(found.labels, own) for side, own in classes}
+    weights = settings.backbone_weights and str(settings.backbone_weights)
     return Task(
         {side: pixels[is_in] for side, is_in in chosen.items()},
         {side: found.labels[is_in] for side, is_in in chosen.items()},
-        None,
-        backbone,
+        {},
+        Recipe.of(
+            backbone="mobilenet-v2",
+            backbone_width=1.0,
+            backbone_weights=weights,
+            frozen="all",
+        ),
         (size, size),
         None,
-        (8, 4),
+        8,
     )
 
 
 def scores(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Scores of l2-normalized embeddings, for each query too."""
-    return gsp.metrics.retrieval_scores(
-        unit(embeddings), labels, per_query=True
-    )
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    rows = embeddings / np.maximum(lengths, 1e-12)
+    return gsp.metrics.retrieval_scores(rows, labels, per_query=True)
 
 
-def unit(rows: np.ndarray) -> np.ndarray:
-    """Rows divided by their lengths."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(lengths, 1e-12)
-
-
-def raw_poolings(maps: np.ndarray) -> dict[str, np.ndarray]:
-    """Untrained embeddings by pooling."""
-    maps = np.maximum(maps.astype("float32"), 0.0)
-    found = {"average": maps.mean((1, 2)), "maximum": maps.max((1, 2))}
-    for power in (3.0, 5.0):
-        found[f"GeM {power:.0f}"] = (maps**power).mean((1, 2)) ** (1 / power)
-    return found
-
-
-def head(
-    task: Task, maps: dict[str, np.ndarray], pooling: Any, rate: float
-) -> keras.Model:
+def head(maps: dict[str, np.ndarray], pooling: Any) -> keras.Model:
     """A head of 128 numbers on feature maps, started from PCA."""
     shape = maps["train"].shape[1:]
     features = keras.Sequential(
@@ -209,40 +168,9 @@ def head(
     return made
 
 
-def trained_head(
-    task: Task, maps: dict, pooling: Callable, settings: Settings, seed: int
-) -> keras.Model:
-    """The head with the best rate and weights on validation classes."""
-    best = -1.0, None
-    made: Any = None
-    for rate in settings.rates:
-        keras.utils.set_random_seed(seed)
-        made = head(task, maps, pooling(), rate)
-        learner = gsp.models.MetricLearner(made)
-        schedule = keras.optimizers.schedules.CosineDecay(rate, settings.steps)
-        learner.compile(
-            keras.optimizers.AdamW(schedule, weight_decay=1e-4),
-            loss=gsp.losses.ContrastiveLoss(0.0, 0.3841),
-        )
-        indices = gsp.data.class_balanced_batches(
-            np.unique(task.labels["train"], return_inverse=True)[1],
-            classes_per_batch=task.batch[0],
-            samples_per_class=task.batch[1],
-            seed=seed,
-        )
-        every = max(1, settings.steps // EVALUATIONS)
-        for step, chosen in enumerate(indices.take(settings.steps + 1)):
-            if step % every == 0:
-                embedded = made.predict(maps["validation"], verbose=0)
-                found = scores(embedded, task.labels["validation"])["map_at_r"]
-                if found > best[0]:
-                    best = found, made.get_weights()
-            chosen = np.asarray(chosen)
-            learner.train_on_batch(
-                maps["train"][chosen], task.labels["train"][chosen]
-            )
-    made.set_weights(best[1])
-    return made
+def embedded(made: keras.Model, maps: dict) -> dict[str, np.ndarray]:
+    """Embeddings of validation and test."""
+    return {side: made.predict(maps[side], verbose=0) for side in SIDES[1:]}
 
 
 def weights_of(made: keras.Model, maps: np.ndarray) -> np.ndarray:
@@ -250,45 +178,20 @@ def weights_of(made: keras.Model, maps: np.ndarray) -> np.ndarray:
     pooling = next(
         one for one in made.layers if hasattr(one, "pooling_weights")
     )
-    before = features_before(made, pooling)
-    found = []
-    for start in range(0, len(maps), 256):
-        features = before(maps[start : start + 256])
-        found.append(ops.convert_to_numpy(pooling.pooling_weights(features)))
-    weights = np.concatenate(found).astype("float32")
+    features = features_before(made, pooling).predict(maps, verbose=0)
+    weights = ops.convert_to_numpy(pooling.pooling_weights(features))
+    weights = weights.astype("float32")
     return weights.mean(-1) if weights.ndim == 4 else weights
 
 
-def boxes_of(task: Task, images: np.ndarray, weights: np.ndarray) -> Any:
-    """Boxes (images, 4) by the rule of `TwoLooks`."""
-    rule = Boxes(task.window, 0.8)
-    return ops.convert_to_numpy(rule([images[:, :, :, :1], weights]))
-
-
-def moved(boxes: np.ndarray, seed: int | None) -> np.ndarray:
-    """Boxes of the same sizes at random, or in the center (`None`)."""
-    sides = boxes[:, 2:] - boxes[:, :2]
-    shares: Any = 0.5
-    if seed is not None:
-        shares = np.random.default_rng(seed).random(sides.shape)
-    start = (1.0 - sides) * shares
-    return np.concatenate([start, start + sides], axis=1).astype("float32")
-
-
-def true_boxes(cells: np.ndarray) -> np.ndarray:
-    """The cells of letters."""
-    start = np.stack([cells // 2, cells % 2], axis=1) / 2
-    return np.concatenate([start, start + 0.5], axis=1).astype("float32")
-
-
-def crops_of(task: Task, images: np.ndarray, boxes: np.ndarray) -> Any:
-    """What a second look sees, uint8."""
-    crop, found = Crop(task.crop_size), []
-    for start in range(0, len(images), 256):
-        some = slice(start, start + 256)
-        pixels = crop([images[some].astype("float32"), boxes[some]])
-        found.append(np.rint(ops.convert_to_numpy(pixels)).astype("uint8"))
-    return np.concatenate(found)
+def moved(boxes: dict, shares: Any) -> dict[str, np.ndarray]:
+    """Boxes of the same sizes, at shares of the way across the image."""
+    found = {}
+    for side, own in boxes.items():
+        sides = own[:, 2:] - own[:, :2]
+        start = (1.0 - sides) * shares(sides.shape)
+        found[side] = np.concatenate([start, start + sides], axis=1)
+    return found
 
 
 class Looks:
@@ -296,141 +199,140 @@ class Looks:
 
     def __init__(self, task: Task, settings: Settings, seed: int) -> None:
         self.task, self.settings, self.seed = task, settings, seed
-        shape = task.images["test"].shape[1:3]
-        self.whole = task.backbone(shape)
-        self.near = task.backbone(task.crop_size)
-        self.maps = {
-            side: self.features(self.whole, images)
-            for side, images in task.images.items()
-        }
         self.rows: dict[str, dict] = {}
-        self.poolings = poolings(task.window)
-
-    def features(self, backbone: keras.Model, images: np.ndarray) -> Any:
-        """Feature maps, float16."""
-        found = backbone.predict(images, batch_size=64, verbose=0)
-        return found.astype("float16")
+        self.poolings = dict(POOLINGS)
+        if task.window is not None:
+            self.poolings["GSP"] = lambda: gsp.layers.GeneralizedSumPooling(
+                64, 0.1, 80.0
+            )
+        self.backbone = cache(
+            lambda size: build_backbone(task.network, (*size, 3))
+        )
+        self.maps = {k: self.features(v) for k, v in task.images.items()}
 
     def measure(self) -> dict[str, dict]:
         """Measures every row."""
-        weights = {}
-        heads = {}
-        names = list(self.poolings) if self.settings.rivals else None
-        for name in names or ("average", "GSP"):
-            made = trained_head(
-                self.task,
-                self.maps,
-                self.poolings[name],
-                self.settings,
-                self.seed,
-            )
-            heads[name] = made
-            self.add(f"{name}, whole", self.embedded(made, self.maps))
-            if name != "average":
-                weights[name] = {
-                    side: weights_of(made, self.maps[side]) for side in SIDES
-                }
-        norms = {
-            side: np.square(maps.astype("float32")).sum(-1)
-            for side, maps in self.maps.items()
+        heads, weights = {}, {}
+        for name, pooling in self.poolings.items():
+            if name in ("average", "GSP") or self.settings.rivals:
+                heads[name] = made = self.trained(self.maps, pooling)
+                self.add(f"{name}, whole", embedded(made, self.maps))
+                if name != "average":
+                    weights[name] = {
+                        k: weights_of(made, maps)
+                        for k, maps in self.maps.items()
+                    }
+        weights["activation norm"] = {
+            k: np.square(maps.astype("float32")).sum(-1)
+            for k, maps in self.maps.items()
         }
-        boxes = {
-            name: {
-                side: boxes_of(self.task, self.task.images[side], one[side])
-                for side in SIDES
-            }
-            for name, one in (weights | {"activation norm": norms}).items()
-        }
-        boxes["center"] = {k: moved(b, None) for k, b in boxes["GSP"].items()}
-        boxes["random"] = {
-            k: moved(b, self.seed) for k, b in boxes["GSP"].items()
-        }
-        self.raw(boxes)
+        boxes = {name: self.boxes(one) for name, one in weights.items()}
+        boxes["center"] = moved(boxes["GSP"], lambda shape: 0.5)
+        boxes["random"] = moved(
+            boxes["GSP"],
+            lambda shape: np.random.default_rng(self.seed).random(shape),
+        )
+        self.raw()
+        first = embedded(heads["GSP"], self.maps)
         for name, own in boxes.items():
-            self.second_look(name, own, heads)
-        if self.task.cells is not None:
-            self.oracle()
+            near, second = self.near_maps(own), heads["GSP"]
+            if self.task.window is not None:
+                second = self.trained(near, lambda: None)
+            again = embedded(second, near)
+            self.add(f"box of {name}", first, again, own["test"])
+        if self.task.true_boxes:  # An upper bound.
+            near = self.near_maps(self.task.true_boxes)
+            made = self.trained(near, lambda: None)
+            self.add("true cell", embedded(made, near))
         return self.rows
 
-    def embedded(self, made: keras.Model, maps: dict) -> dict:
-        """Embeddings of validation and test."""
-        return {
-            side: unit(made.predict(maps[side], verbose=0))
-            for side in SIDES[1:]
-        }
-
-    def near_maps(self, boxes: dict, sides: Any = SIDES) -> dict:
-        """Feature maps of the crops."""
-        return {
-            side: self.features(
-                self.near,
-                crops_of(self.task, self.task.images[side], boxes[side]),
-            )
-            for side in sides
-        }
-
-    def raw(self, boxes: dict) -> None:
+    def raw(self) -> None:
         """Rows without training: one look, and two by GSP behind PCA."""
         keras.utils.set_random_seed(self.seed)
-        untrained = head(self.task, self.maps, self.poolings["GSP"](), 0.0)
-        own = {
-            side: boxes_of(
-                self.task,
-                self.task.images[side],
-                weights_of(untrained, self.maps[side]),
-            )
-            for side in SIDES[1:]
-        }
-        near = self.near_maps(own, SIDES[1:])
-        far = {side: raw_poolings(self.maps[side]) for side in SIDES[1:]}
-        close = {side: raw_poolings(near[side]) for side in SIDES[1:]}
+        untrained = head(self.maps, self.poolings["GSP"]())
+        maps = {side: self.maps[side] for side in SIDES[1:]}
+        near = self.near_maps(
+            self.boxes({k: weights_of(untrained, m) for k, m in maps.items()})
+        )
+        far, close = (
+            {side: pooled(one) for side, one in own.items()}
+            for own in (maps, near)
+        )
         labels = self.task.labels["validation"]
-        best = max(
-            far["validation"],
-            key=lambda n: scores(far["validation"][n], labels)["map_at_r"],
-        )
-        for name in dict.fromkeys(("average", best)):
-            title = f"raw {'average' if name == 'average' else 'best pooling'}"
-            whole = {side: unit(far[side][name]) for side in SIDES[1:]}
-            again = {side: unit(close[side][name]) for side in SIDES[1:]}
-            self.add(f"{title}, whole", whole)
-            self.add(f"{title}, two looks", whole, again)
-
-    def second_look(self, name: str, boxes: dict, heads: dict) -> None:
-        """The row of one detector."""
-        near = self.near_maps(boxes)
-        if self.task.window is None:  # The encoder of the first look.
-            second = heads["GSP"]
-        else:
-            second = trained_head(
-                self.task,
-                near,
-                self.poolings["average"],
-                self.settings,
-                self.seed,
-            )
-        first = self.embedded(heads["GSP"], self.maps)
-        again = self.embedded(second, near)
-        self.add(f"box of {name}", first, again, boxes["test"])
-
-    def oracle(self) -> None:
-        """Average pooling on the true cells of the test, an upper bound."""
-        cells = {
-            side: true_boxes(glyphs.letter_cells(side))
-            for side in SIDES
-            if not self.settings.smoke
+        validated = {
+            name: scores(rows, labels)["map_at_r"]
+            for name, rows in far["validation"].items()
         }
-        if not cells:
-            return
-        near = self.near_maps(cells)
-        made = trained_head(
-            self.task,
-            near,
-            self.poolings["average"],
-            self.settings,
-            self.seed,
-        )
-        self.add("true cell", self.embedded(made, near))
+        best = max(validated, key=validated.__getitem__)
+        for title, name in (("average", "average"), ("best pooling", best)):
+            first, again = (
+                {side: rows[name] for side, rows in looks.items()}
+                for looks in (far, close)
+            )
+            self.add(f"raw {title}, whole", first)
+            self.add(f"raw {title}, two looks", first, again)
+
+    def features(self, images: np.ndarray) -> np.ndarray:
+        """Feature maps, float16."""
+        backbone = self.backbone(images.shape[1:3])
+        found = backbone.predict(images, batch_size=64, verbose=0)
+        return found.astype("float16")
+
+    def boxes(self, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Boxes (images, 4) by the rule of `TwoLooks`."""
+        rule = Boxes(self.task.window, 0.8)
+        return {
+            side: ops.convert_to_numpy(
+                rule([self.task.images[side][..., :1], own])
+            )
+            for side, own in weights.items()
+        }
+
+    def near_maps(self, boxes: dict) -> dict[str, np.ndarray]:
+        """Feature maps of the crops."""
+        crop, maps = Crop(self.task.crop_size), {}
+        for side, own in boxes.items():
+            images, found = self.task.images[side], []
+            for start in range(0, len(images), 256):
+                some = slice(start, start + 256)
+                pixels = crop([images[some].astype("float32"), own[some]])
+                found.append(np.rint(ops.convert_to_numpy(pixels)))
+            maps[side] = self.features(np.concatenate(found).astype("uint8"))
+        return maps
+
+    def trained(self, maps: dict, pooling: Callable) -> keras.Model:
+        """The head with the best rate and weights on validation classes."""
+        steps, labels = self.settings.steps, self.task.labels
+        best: Any = (-1.0, None)
+        made: Any = None
+        for rate in self.settings.rates:
+            keras.utils.set_random_seed(self.seed)
+            made = head(maps, pooling())
+            learner = gsp.models.MetricLearner(made)
+            schedule = keras.optimizers.schedules.CosineDecay(rate, steps)
+            learner.compile(
+                keras.optimizers.AdamW(schedule, weight_decay=1e-4),
+                loss=gsp.losses.ContrastiveLoss(0.0, 0.3841),
+            )
+            indices = gsp.data.class_balanced_batches(
+                labels["train"],
+                classes_per_batch=self.task.classes_per_batch,
+                samples_per_class=4,
+                seed=self.seed,
+            )
+            every = max(1, steps // EVALUATIONS)
+            for step, chosen in enumerate(indices.take(steps + 1)):
+                if step % every == 0:
+                    rows = made.predict(maps["validation"], verbose=0)
+                    found = scores(rows, labels["validation"])["map_at_r"]
+                    if found > best[0]:
+                        best = found, made.get_weights()
+                chosen = np.asarray(chosen)
+                learner.train_on_batch(
+                    maps["train"][chosen], labels["train"][chosen]
+                )
+        made.set_weights(best[1])
+        return made
 
     def add(
         self, name: str, first: dict, second: Any = None, boxes: Any = None
@@ -438,32 +340,26 @@ class Looks:
         """Adds a row; validation chooses between the looks and their sum."""
         looks = {"first": first}
         if second is not None:
-            both = {side: first[side] for side in first}
-            if first["test"].shape == second["test"].shape:
-                both = {side: first[side] + second[side] for side in first}
+            both = {side: first[side] + second[side] for side in first}
             looks |= {"second": second, "sum": both}
         found = {
-            look: {
-                side: scores(one[side], self.task.labels[side]) for side in one
-            }
+            look: {k: scores(one[k], self.task.labels[k]) for k in one}
             for look, one in looks.items()
         }
         chosen = max(
             found, key=lambda look: found[look]["validation"]["map_at_r"]
         )
-        row = {
-            look: 100 * one["test"]["map_at_r"] for look, one in found.items()
-        }
         best = found[chosen]["test"]
+        row = {k: 100 * one["test"]["map_at_r"] for k, one in found.items()}
         row |= {
             "chosen": chosen,
             "map_at_r": 100 * best["map_at_r"],
             "precision_at_1": 100 * best["precision_at_1"],
             "queries": 100 * best["per_query"]["map_at_r"],
         }
-        if boxes is not None and self.task.cells is not None:
+        if boxes is not None and self.task.true_boxes:
             middle = (boxes[:, :2] + boxes[:, 2:]) / 2
-            true = true_boxes(self.task.cells)
+            true = self.task.true_boxes["test"]
             is_inside = (middle > true[:, :2]) & (middle < true[:, 2:])
             row["hit"] = 100 * float(is_inside.all(axis=1).mean())
         self.rows[name] = row
@@ -483,22 +379,16 @@ def measure(settings: Settings) -> dict:
 
 
 def _joined(name, runs, classes):
-    own = [run[name] for run in runs if name in run]
+    own = [run[name] for run in runs]
     row: dict[str, Any] = {"name": name, "chosen": [o["chosen"] for o in own]}
     for key in ("hit", "first", "second", "sum", "map_at_r", "precision_at_1"):
-        values = [one[key] for one in own if key in one]
-        if values:
-            row[key] = float(np.mean(values))
-    base = "GSP, whole"
-    if name.startswith("raw"):
-        base = (
-            "raw best pooling, whole"
-            if "best" in name
-            else ("raw average, whole")
-        )
-    if name != base and all(name in run and base in run for run in runs):
+        if key in own[0]:
+            row[key] = float(np.mean([one[key] for one in own]))
+    kind = name.partition(",")[0] if name.startswith("raw") else "GSP"
+    base = f"{kind}, whole"
+    if name != base:
         found = gsp.metrics.paired_difference(
-            [run[name]["queries"] for run in runs],
+            [one["queries"] for one in own],
             [run[base]["queries"] for run in runs],
             classes,
         )
@@ -510,17 +400,14 @@ def _joined(name, runs, classes):
 def tables(results: dict) -> list[Table]:
     """One table, MAP@R of each look and the gain of what validation chose."""
     headings = ["", "hit %", "first", "second", "both", "chosen", "P@1", "gain"]
+    keys = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
     rows = []
     for row in results["rows"]:
-        cells = [
-            f"{row[key]:.1f}" if key in row else ""
-            for key in ("hit", "first", "second", "sum")
-        ]
+        cells = [f"{row[key]:.1f}" if key in row else "" for key in keys]
         gain = ""
         if "gain" in row:
             difference, low, high = row["gain"]
             gain = f"{difference:+.1f} [{low:.1f}, {high:.1f}]"
-        cells += [f"{row['map_at_r']:.1f}", f"{row['precision_at_1']:.1f}"]
         rows.append([row["name"], *cells, gain])
     return [Table(headings, rows, 1)]
 

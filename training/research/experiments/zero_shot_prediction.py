@@ -34,25 +34,40 @@ import numpy as np
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.pictures.palette import picture
-from training.research.experiments.few_prototypes import (
-    COLORS,
-    REGULARIZERS,
-    RIDGE,
-    FewPrototypesSettings,
-    class_means,
-    encoded,
-    known_and_examined,
-    short_names,
-    train,
-)
+from keras_gsp.data import ImageSet
+from training.datasets import glyphs
+from training.datasets.collage import load_pictures
+from training.datasets.layout import images_root
+from training.pictures.palette import BLUE, GREEN, VERMILION, picture
+from training.recipes.batches import training_batches
+from training.recipes.learner import build_learner, start_from_data
+from training.recipes.named import named
 from training.research.report import (
+    ExperimentSettings,
     Table,
     over_runs,
     run_measurement,
     spread,
 )
 
+NUM_PROTOTYPES = 8
+RIDGE = 0.05
+"""Ridge of the losses' regressions, and of those fitted afterwards."""
+CIFAR_WEIGHT = 0.5
+"""Weight of the zero-shot regularizer on CIFAR (GSP, supplement)."""
+SIDE = 32
+"""Side of a picture of an image folder, in pixels."""
+COLORS = {"GSP": BLUE, "GSP+ZSR": VERMILION, "GSP+XML": GREEN}
+# "GSP" has a regularizer of weight 0: the encoder then returns histograms.
+REGULARIZERS: dict[str, dict[str, Any]] = {
+    "GSP": {"regularizer": "zsr", "regularizer_weight": 0.0},
+    "GSP+ZSR": {"regularizer": "zsr"},
+    "GSP+XML": {"regularizer": "xml"},
+}
+SMALL_GLYPHS = {
+    **{"train_classes": 4, "train_samples": 8, "validation_classes": 4},
+    **{"test_classes": 6, "test_samples": 4},
+}
 MEASURES = {
     "distance": "distance",
     "distance_of_mean": "distance, mean of half",
@@ -69,7 +84,20 @@ SHOWN_CLASSES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(FewPrototypesSettings):
+class FewPrototypes(ExperimentSettings):
+    """Data and training."""
+
+    data_dir: Path | None = None
+    """An image folder, `train/CLASS` and `test/CLASS`, of which images of the
+    training classes are examined. By default unseen classes of `glyphs` are."""
+    steps: int = 600
+    batch_size: int = 64
+
+    SMALL = {"seeds": (0,), "steps": 2, "batch_size": 8}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(FewPrototypes):
     """Data, training and splits."""
 
     class_splits: int = 1000
@@ -77,17 +105,76 @@ class Settings(FewPrototypesSettings):
     retrieval_splits: int = 10
     """Of these, how many are scored by retrieval as well."""
 
-    SMALL = {
-        **FewPrototypesSettings.SMALL,
-        "class_splits": 10,
-        "retrieval_splits": 1,
-    }
+    SMALL = {**FewPrototypes.SMALL, "class_splits": 10, "retrieval_splits": 1}
 
 
-def ridge_map(histograms: Any, targets: Any, ridge: float) -> Any:
-    """The regression from histograms to targets, (num_prototypes, size)."""
-    gram = histograms.T @ histograms + ridge * np.eye(histograms.shape[1])
-    return np.linalg.solve(gram, histograms.T @ targets)
+def known_and_examined(settings: FewPrototypes) -> tuple[ImageSet, ImageSet]:
+    """Images for training, and those that are examined afterwards."""
+    if settings.data_dir is None:
+        data = glyphs.load(**(SMALL_GLYPHS if settings.smoke else {}))
+        return data.train, data.test
+    root = images_root(settings.data_dir)
+    train, test = (load_pictures(root / s, SIDE) for s in ("train", "test"))
+    return train, test
+
+
+def train(
+    settings: FewPrototypes, method: str, images: ImageSet, seed: int
+) -> tuple[Any, dict[str, float]]:
+    """Trains one method of `REGULARIZERS`; another word: none, the start.
+
+    Returns the encoder, and the regularizer's mean share of the gradient as
+    `share`, nothing without one.
+    """
+    own = REGULARIZERS.get(method, REGULARIZERS["GSP"])
+    if method == "GSP+ZSR" and settings.data_dir is not None:
+        own = own | {"regularizer_weight": CIFAR_WEIGHT}
+    classes = int(np.clip(images.num_classes, 1, settings.batch_size // 4))
+    recipe = named("glyphs", pooling="gsp").with_(
+        classes_per_batch=classes,
+        samples_per_class=max(2, settings.batch_size // classes),
+        num_prototypes=NUM_PROTOTYPES,
+        inverse_temperature=10.0,
+        transport_ratio=0.2,
+        steps=settings.steps,
+        steps_per_evaluation=settings.steps,
+        seed=seed,
+        loss="proxy-nca",
+        ridge=RIDGE,
+        log_regularizer_share=own.get("regularizer_weight") != 0.0,
+        **{"regularizer_weight": None} | own,
+    )
+    shape = images.images.shape[1:]
+    learner = build_learner(
+        recipe, num_classes=images.num_classes, image_shape=shape
+    )
+    batches = training_batches(recipe, images)
+    start_from_data(recipe, learner, images)
+    if method not in REGULARIZERS:
+        return learner.encoder, {}
+    history = learner.fit(
+        batches, steps_per_epoch=recipe.steps, shuffle=False, verbose=0
+    ).history
+    shares = history.get("regularizer_share")
+    return learner.encoder, {"share": shares[0]} if shares else {}
+
+
+def short_names(images: ImageSet) -> list[str]:
+    """The first word of each class's name."""
+    return [name.split()[0].rstrip(":") for name in images.class_names]
+
+
+def class_means(values: Any, labels: Any) -> Any:
+    """Mean of the rows of each class, (num_classes, size)."""
+    classes = range(labels.max() + 1)
+    return np.stack([values[labels == one].mean(axis=0) for one in classes])
+
+
+def fitted(histograms: Any, targets: Any, ridge: float) -> Any:
+    """The regression from histograms to targets, without a constant."""
+    from sklearn.linear_model import Ridge
+
+    return Ridge(ridge, fit_intercept=False).fit(histograms, targets)
 
 
 def class_splits(num_classes: int, count: int, seed: int) -> Any:
@@ -101,37 +188,28 @@ def predict_classes(
     histograms: Any, embeddings: Any, splits: Any, ridge: float
 ) -> dict:
     """Predicts the class embeddings of each half from the other half's."""
+    from scipy.spatial.distance import cdist
+
     runs = []
     for known in np.concatenate([splits, ~splits]):
         truth = embeddings[~known]
-        mean = embeddings[known].mean(axis=0)
-        fitted = ridge_map(histograms[known], embeddings[known], ridge)
-        guess = histograms[~known] @ fitted
+        mean = embeddings[known].mean(axis=0, keepdims=True)
+        model = fitted(histograms[known], embeddings[known], ridge)
+        guess = model.predict(histograms[~known])
+        distances, cosines = cdist(guess, truth), cdist(guess, truth, "cosine")
+        centered = cdist(guess - mean, truth - mean, "cosine")
+        own = np.arange(len(truth))
         runs.append(
             {
-                "distance": _distance(guess, truth).mean(),
-                "distance_of_mean": _distance(mean, truth).mean(),
-                "cosine": _cosine(guess, truth).mean(),
-                "centered_cosine": _cosine(guess - mean, truth - mean).mean(),
-                "nearest": _hits(-_distance(guess[:, None], truth)),
-                "nearest_cosine": _hits(_cosine(guess[:, None], truth)),
+                "distance": distances.diagonal().mean(),
+                "distance_of_mean": cdist(mean, truth).mean(),
+                "cosine": 1.0 - cosines.diagonal().mean(),
+                "centered_cosine": 1.0 - centered.diagonal().mean(),
+                "nearest": np.mean(distances.argmin(axis=1) == own),
+                "nearest_cosine": np.mean(cosines.argmin(axis=1) == own),
             }
         )
     return {name: np.mean([run[name] for run in runs]) for name in runs[0]}
-
-
-def _distance(one, other):
-    return np.linalg.norm(one - other, axis=-1)
-
-
-def _cosine(one, other):
-    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    return np.sum(one * other, axis=-1) / np.maximum(lengths, 1e-12)
-
-
-def _hits(similarities):
-    """How often the largest entry of a row is on the diagonal."""
-    return np.mean(similarities.argmax(axis=1) == np.arange(len(similarities)))
 
 
 def retrieve_halves(
@@ -143,16 +221,15 @@ def retrieve_halves(
 ) -> dict:
     """MAP@R, `MAP_c` and `MAP_x`, means over splits and halves."""
     found: dict[str, list] = {"map": [], "map_c": [], "map_x": []}
-    known = histograms @ ridge_map(histograms, embeddings, ridge)
+    known = fitted(histograms, embeddings, ridge).predict(histograms)
     for first in splits:
         is_first = first[labels]
         for side in (is_first, ~is_first):
-            fitted = ridge_map(histograms[~side], embeddings[~side], ridge)
-            expressed = histograms[side] @ fitted
+            other = fitted(histograms[~side], embeddings[~side], ridge)
             for name, vectors in (
                 ("map", embeddings[side]),
                 ("map_c", known[side]),
-                ("map_x", expressed),
+                ("map_x", other.predict(histograms[side])),
             ):
                 scores = gsp.metrics.retrieval_scores(
                     vectors.astype("float32"), labels[side], recall_at=()
@@ -171,7 +248,7 @@ def measure(settings: Settings) -> dict:
         runs = []
         for seed in tqdm(settings.seeds, desc=method):
             encoder, share = train(settings, method, known, seed)
-            found = encoded(encoder, unseen)
+            found = encoder.predict(unseen.images, verbose=0)
             histograms, embeddings = found["histogram"], found["embedding"]
             means = class_means(histograms, unseen.labels)
             of_classes = class_means(embeddings, unseen.labels)

@@ -1,7 +1,5 @@
 """Every experiment runs at tiny sizes and leaves a record with a page."""
 
-import importlib
-
 import keras
 import numpy as np
 import pytest
@@ -13,8 +11,11 @@ from tests.training.datasets import layouts
 from training.recipes.backbone import build_backbone
 from training.research.experiments import (
     cifar_classifier,
+    dominant_prototypes,
+    transport_toy,
     two_looks,
     whitening,
+    zero_shot_prediction,
 )
 from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
@@ -22,42 +23,46 @@ from training.research.studies import base_of
 from training.runs.raw_baseline import POOLINGS
 
 pytestmark = pytest.mark.slow
-EXPERIMENTS = """
-dominant_prototypes proxy_geometry synthetic_tokens transport_toy
-zero_shot_prediction
-"""
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS.split())
-def test_a_smoke_run_repeats_itself_and_has_a_page(name, tmp_path, monkeypatch):
-    module = importlib.import_module(f"training.research.experiments.{name}")
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
-    records = []
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        path = folder / "docs" / f"{name}.json"
-        run_measurement(module, ["--smoke", "--json", str(path)])
-        records.append(read_record(path))
+def smoke_run(module, folder, *options):
+    """The record of a smoke run, which its page shows."""
+    name = module.__name__.rpartition(".")[2]
+    path = folder / "docs" / f"{name}.json"
+    run_measurement(module, ["--smoke", "--json", str(path), *options])
+    record, page = read_record(path), pages(path.parent)[f"{name}.md"]
+    for table in record["tables"]:
+        assert Table(**table).markdown() in page
+    assert str(folder) not in page
+    if hasattr(module, "draw"):
+        assert f"({name}.png)" in page
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-        found = pages(path.parent)
-        page = found[f"{name}.md"]
-        for table in records[-1]["tables"]:
-            assert Table(**table).markdown() in page
-        assert f"({name}.png)" in page and str(folder) not in page
-    first, second = (keras.tree.flatten(one["results"]) for one in records)
-    assert first == second
+    return record["results"]
 
 
-def test_second_looks_are_measured_beside_other_boxes(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
-    path = tmp_path / "two_looks.json"
-    run_measurement(two_looks, ["--smoke", "--json", str(path)])
-    rows = {row["name"]: row for row in read_record(path)["results"]["rows"]}
+
+
+@pytest.mark.parametrize(
+    "module", [dominant_prototypes, transport_toy, zero_shot_prediction]
+)
+def test_a_smoke_run_repeats_itself(module, tmp_path):
+    first, second = (smoke_run(module, tmp_path / n) for n in "ab")
+    assert keras.tree.flatten(first) == keras.tree.flatten(second)
+
+
+def test_second_looks_are_measured_beside_other_boxes(tmp_path):
+    found = smoke_run(two_looks, tmp_path)
+    rows = {row["name"]: row for row in found["rows"]}
     for name in ("box of GSP", "box of random"):
         assert 0 <= rows[name]["hit"] <= 100
         assert rows[name]["over"] == "GSP, whole" and "sum" in rows[name]
     assert rows["box of center"]["hit"] == 0
 
 
+<<<<<<< HEAD
 def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
     def small(shape, **_):
         convolution = keras.layers.Conv2D(8, 4, strides=4)
@@ -84,18 +89,25 @@ def test_the_classifier_of_pictures_pretrains_the_network(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
+=======
+def test_second_looks_at_photographs(tmp_path):
+    layouts.folder(tmp_path / "images", "abcdefghijklmnopqrstuvwx", images=4)
+    options = "--data-dir", str(tmp_path / "images"), "--pixels", "32"
+    found = smoke_run(two_looks, tmp_path, *options, "--folds", "2")
+    names = [row["name"] for row in found["rows"]]
+    assert "raw best pooling, two looks" in names
+    assert "true cell" not in names
+
+
+def test_the_classifier_of_pictures_pretrains_the_network(tmp_path):
+>>>>>>> 328f4d8 (Research: one process beside pytorch-metric-learning, fewer options, no records without a command)
     for side, count in (("train", 20), ("test", 5)):
         layouts.folder(tmp_path / "images" / side, list("abcd"), images=count)
-    path, weights = (
-        tmp_path / "cifar_classifier.json",
-        tmp_path / "x.weights.h5",
-    )
-    arguments = ["--smoke", "--json", str(path), "--weights", str(weights)]
-    arguments += ["--data-dir", str(tmp_path / "images")]
-    run_measurement(cifar_classifier, arguments)
-    assert read_record(path)["results"]["held_out"] == 20
+    weights = str(tmp_path / "x.weights.h5")
+    options = "--weights", weights, "--data-dir", str(tmp_path / "images")
+    assert smoke_run(cifar_classifier, tmp_path, *options)["held_out"] == 20
     plain = base_of("cifar-collages")
-    recipe = plain.with_(backbone_weights=str(weights))
+    recipe = plain.with_(backbone_weights=weights)
     one, same, random = (
         build_backbone(own, (64, 64, 3)) for own in (recipe, recipe, plain)
     )
