@@ -230,7 +230,7 @@ def _difference(words, other, cells):
     groups = [cell.queries[run]["groups"] for run in shared]
     found = gsp.metrics.paired_difference(own, others, groups)
     names = ("difference", "low", "high", "num_seeds")
-    result = {name: found[name] for name in names}
+    result: dict[str, Any] = {name: found[name] for name in names}
     gains = np.nanmean(own, axis=1) - np.nanmean(others, axis=1)
     if len(gains) > 1:
         half = stats.sem(gains) * stats.t.ppf(0.975, len(gains) - 1)
@@ -342,7 +342,7 @@ def interval(found: Mapping[str, Any]) -> str:
     Without an interval where the record has none.
     """
     text = f"{100 * found['difference']:+.2f}"
-    ends = found.get("low"), found.get("high")
+    ends: Any = (found.get("low"), found.get("high"))
     for word, pair in (("", ends), (", models", found.get("over_models"))):
         if pair and pair[0] is not None:
             text += f"{word} [{100 * pair[0]:+.2f}, {100 * pair[1]:+.2f}]"

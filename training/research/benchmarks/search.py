@@ -151,8 +151,11 @@ INDEXES: dict[str, Callable] = {
         indexed, "FaissIndex", factory="IVF256,Flat", parameters="nprobe=32"
     ),
     "FaissIndex RaBitQ, 1000 rescored": partial(
-        *(indexed, "FaissIndex"),
-        **{"factory": "RaBitQ", "storage": "float16", "rescore": 1000},
+        indexed,
+        "FaissIndex",
+        factory="RaBitQ",
+        storage="float16",
+        rescore=1000,
     ),
     "ScannIndex": partial(indexed, "ScannIndex"),
     "MilvusIndex embedded": milvus,
@@ -184,7 +187,7 @@ def timed(build: Callable, path: str, repeats: int) -> dict[str, Any]:
 
 
 def compared(
-    contenders: dict[str, Callable], repeats: int, **arrays: np.ndarray
+    contenders: dict[str, Callable], repeats: int, **arrays: Any
 ) -> dict[str, dict]:
     """Runs each contender on the same arrays."""
     runs = {}

@@ -83,7 +83,7 @@ def methods(settings: Settings) -> Iterator[tuple[str, Callable[[], Any], int]]:
     generator = np.random.default_rng(0)
     side, count = settings.image_size, settings.batch_size
     images = generator.normal(size=(count, side, side, 3))
-    options = {"include_top": False, "weights": None}
+    options: dict[str, Any] = {"include_top": False, "weights": None}
     options["input_shape"] = images.shape[1:]
     backbone = keras.applications.ResNet50(**options)
     yield "ResNet50", backward(backbone, images), settings.repeats

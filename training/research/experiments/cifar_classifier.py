@@ -15,13 +15,7 @@ import numpy as np
 
 from training.datasets.collage import load_pictures
 from training.recipes.glyph_network import train_classifier
-from training.research.report import (
-    CommandSettings,
-    Table,
-    run_measurement,
-)
-
-SIDE = 32
+from training.research.report import CommandSettings, Table, run_measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +36,7 @@ class Settings(CommandSettings):
 def measure(settings: Settings) -> dict:
     """Trains, keeps the weights, and scores images that were held out."""
     train, test = (
-        load_pictures(settings.data_dir, SIDE, settings.images_per_class, side)
+        load_pictures(settings.data_dir, 32, settings.images_per_class, side)
         for side in ("train", "test")
     )
     model = train_classifier("picture-cnn", train, settings.epochs)

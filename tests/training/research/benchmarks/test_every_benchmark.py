@@ -9,8 +9,9 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("most rivals are TensorFlow's", allow_module_level=True)
 
+import keras_gsp as gsp
 from training.research import report
-from training.research.benchmarks import pooling, search, step_share
+from training.research.benchmarks import losses, pooling, search, step_share
 from training.research.benchmarks.__main__ import BENCHMARKS
 from training.research.pages import pages
 from training.research.report import run_measurement
@@ -18,6 +19,7 @@ from training.research.report import run_measurement
 RUNS = {
     search: ["faiss Flat", "ExactIndex", "plain product"],
     pooling: [pooling.UNIT, "gap", pooling.OURS],
+    losses: ["ContrastiveLoss", "ProxyNCALoss", "pytorch-metric-learning"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
 }
 
@@ -52,10 +54,34 @@ def test_a_smoke_run_has_a_page(module, tmp_path, monkeypatch, capsys):
 
 
 def test_every_benchmark_is_run_by_make_bench():
-    assert {name_of(module) for module in RUNS} <= set(BENCHMARKS)
+    assert {name_of(module) for module in RUNS} == {*BENCHMARKS}
 
 
 def test_every_pooling_of_a_recipe_is_a_contender():
     words = pooling.Settings().poolings
     assert {"gsp", "gap", "solar", "otk-large"} < {*words}
     assert {*words} < {*pooling.contenders(words, (2, 3, 3, 8, 2))}
+
+
+def test_every_exported_loss_is_measured():
+    names = losses.exported_losses()
+    assert len(names) == len({*names}) >= 23
+    for name in names:
+        assert isinstance(losses.build_loss(name), gsp.losses.MetricLoss), name
+    # The other side knows no loss that is not exported.
+    assert len(losses.THEIRS) >= 20 and {*losses.THEIRS} <= {*names}
+
+
+def test_losses_that_differ_are_named_and_kept(tmp_path, monkeypatch):
+    """A table makes a page, and the command fails all the same."""
+
+    def step(value):
+        return lambda loss, labels, arrays, *_: lambda: (value, arrays)
+
+    monkeypatch.setattr(losses, "HAS_THEIRS", True)
+    monkeypatch.setattr(losses, "our_step", step(1.0))
+    monkeypatch.setattr(losses, "their_step", step(1.1))
+    path = tmp_path / "losses.json"
+    with pytest.raises(SystemExit, match="ContrastiveLoss at a batch of 16, "):
+        run_measurement(losses, ["--smoke", "--json", str(path)])
+    assert "9.1e-02 | 0.0e+00" in pages(tmp_path)["losses.md"]
