@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import tyro
 
 from training.research.report import Table, read_record, write_record
-from training.research.studies import beside
+from training.research.studies import UNTRAINED, beside
 from training.research.study_record import study_record, study_table
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
@@ -204,18 +204,15 @@ def _wrong_numbers(name, text, records) -> Iterator[str]:
         except (KeyError, StopIteration, IndexError):
             yield f"{name}: no record has {source!r}."
             continue
-        is_same = len(known) == len(printed) and all(
-            _is_rounded(one, value)
-            for one, value in zip(printed, known, strict=True)
-        )
-        if not is_same:
+        # Rounded as they are printed.
+        pairs = zip(printed, known, strict=False)
+        apart = [
+            abs(float(one.replace(",", "")) - value)
+            > 0.50001 * 10 ** -len(one.partition(".")[2])
+            for one, value in pairs
+        ]
+        if len(known) != len(printed) or any(apart):
             yield f"{name}: {source!r} is {known}. Received: {printed}."
-
-
-def _is_rounded(text, value):
-    """Whether a printed number is the value, rounded as it is printed."""
-    digits = len(text.partition(".")[2])
-    return abs(float(text.replace(",", "")) - value) <= 0.50001 * 10**-digits
 
 
 def cited_values(
@@ -255,9 +252,11 @@ def _wrong_differences(records) -> Iterator[str]:
     """A difference over all models of two rows is that of their scores."""
     for name, record in records.items():
         rows = record.get("rows", ()) if record["kind"] == "study" else ()
+        known = {(one["row"], one["method"]): one for one in rows}
         for row in rows:
             for other, gain in row["differences"].items():
-                theirs = _row_of(rows, row, other)
+                names = (row["row"], other), (row["loss"], other), UNTRAINED
+                theirs = next(known[one] for one in names if one in known)
                 counts = {row["models"], theirs["models"]}
                 is_all = counts == {gain["num_seeds"]} or other == "untrained"
                 ours, base = (
@@ -269,13 +268,6 @@ def _wrong_differences(records) -> Iterator[str]:
                         f"{name}: {row['row']} {row['method']} over {other} is "
                         f"{ours - base:.6f}. Received: {gain['difference']}."
                     )
-
-
-def _row_of(rows, row, other):
-    """The row that a difference is over."""
-    found = {(one["row"], one["method"]): one for one in rows}
-    names = (row["row"], other), (row["loss"], other), ("-", other)
-    return next(found[name] for name in names if name in found)
 
 
 def _exists(command):

@@ -25,20 +25,21 @@ from training.runs.environment import environment
 from training.runs.run_directory import write_text
 
 
-def mean_and_deviation(values: Iterable[float]) -> dict[str, Any]:
-    """`mean`, sample deviation `std` (None for one number), and `values`."""
-    numbers = np.asarray(list(values), "float64")
-    deviation = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
-    return {
-        "mean": float(numbers.mean()),
-        "std": deviation,
-        "values": numbers.tolist(),
-    }
-
-
 def over_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict]:
-    """`mean_and_deviation` of each number of several runs."""
-    return {n: mean_and_deviation(run[n] for run in runs) for n in runs[0]}
+    """Each number of several runs: `mean`, `values`, and the sample deviation.
+
+    `std` is None for one run.
+    """
+    found = {}
+    for name in runs[0]:
+        numbers = np.array([run[name] for run in runs], "float64")
+        deviation = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
+        found[name] = {
+            "mean": float(numbers.mean()),
+            "std": deviation,
+            "values": numbers.tolist(),
+        }
+    return found
 
 
 def spread(
@@ -46,7 +47,7 @@ def spread(
 ) -> str:
     """Formats a mean as `0.1234 ± 0.0056`, without `±` for one number.
 
-    `measure` is what `mean_and_deviation` returned; `factor` is 100 for
+    `measure` is one of `over_runs`; `factor` is 100 for
     percentages.
     """
     text = f"{factor * measure['mean']:.{digits}f}"

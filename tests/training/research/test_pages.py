@@ -18,7 +18,7 @@ from training.research.pages import (
 from training.research.report import (
     CommandSettings,
     Table,
-    mean_and_deviation,
+    over_runs,
     read_record,
     run_measurement,
     spread,
@@ -194,7 +194,7 @@ def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
 
 
 def test_a_spread_divides_by_the_count_less_one():
-    measure = mean_and_deviation([0.1, 0.3])
+    measure = over_runs([{"x": 0.1}, {"x": 0.3}])["x"]
     assert measure["std"] == pytest.approx(0.2 / 2**0.5)
     assert spread(measure, factor=100, digits=1) == "20.0 ± 14.1"
-    assert spread(mean_and_deviation([0.5])) == "0.5000"
+    assert spread(over_runs([{"x": 0.5}])["x"]) == "0.5000"

@@ -156,13 +156,11 @@ def scores(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
 
 def head(maps: dict[str, np.ndarray], pooling: Any) -> keras.Model:
     """A head of 128 numbers on feature maps, started from PCA."""
-    shape = maps["train"].shape[1:]
-    features = keras.Sequential(
-        [keras.Input(shape), keras.layers.Identity()], name="features"
-    )
-    size = min(128, shape[-1])
+    features = keras.Input(maps["train"].shape[1:])
     made = gsp.models.build_encoder(
-        features, embedding_size=size, pooling=pooling
+        keras.Model(features, features),
+        embedding_size=min(128, features.shape[-1]),
+        pooling=pooling,
     )
     gsp.models.start_projection(made, maps["train"])
     return made

@@ -159,11 +159,6 @@ def train(
     return learner.encoder, {"share": shares[0]} if shares else {}
 
 
-def short_names(images: ImageSet) -> list[str]:
-    """The first word of each class's name."""
-    return [name.split()[0].rstrip(":") for name in images.class_names]
-
-
 def class_means(values: Any, labels: Any) -> Any:
     """Mean of the rows of each class, (num_classes, size)."""
     classes = range(labels.max() + 1)
@@ -261,10 +256,8 @@ def measure(settings: Settings) -> dict:
             )
             shown.setdefault(method, means[:SHOWN_CLASSES])
         scores[method] = over_runs(runs)
-    return {
-        "scores": scores,
-        "drawn": (short_names(unseen)[:SHOWN_CLASSES], shown),
-    }
+    names = [one.split()[0].rstrip(":") for one in unseen.class_names]
+    return {"scores": scores, "drawn": (names[:SHOWN_CLASSES], shown)}
 
 
 def tables(results: dict) -> list[Table]:

@@ -90,7 +90,7 @@ def test_the_classifier_of_pictures_pretrains_the_network(
     monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
 =======
 def test_second_looks_at_photographs(tmp_path):
-    layouts.folder(tmp_path / "images", "abcdefghijklmnopqrstuvwx", images=4)
+    layouts.folder(tmp_path / "images", "abcdefghijklmnopqrstuvwx", images=14)
     options = "--data-dir", str(tmp_path / "images"), "--pixels", "32"
     found = smoke_run(two_looks, tmp_path, *options, "--folds", "2")
     names = [row["name"] for row in found["rows"]]
