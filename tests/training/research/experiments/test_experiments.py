@@ -61,7 +61,6 @@ def test_second_looks_are_measured_beside_other_boxes(tmp_path):
     assert rows["box of center"]["hit"] == 0
 
 
-<<<<<<< HEAD
 def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
     def small(shape, **_):
         convolution = keras.layers.Conv2D(8, 4, strides=4)
@@ -69,10 +68,9 @@ def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
 
     monkeypatch.setattr(keras.applications, "MobileNetV2", small)
     layouts.folder(tmp_path / "images", list("abcdefgh"), images=4)
-    path = tmp_path / "whitening.json"
-    arguments = ["--smoke", "--data-dirs", str(tmp_path / "images")]
-    run_measurement(whitening, [*arguments, "--json", str(path)])
-    ((title, rows),) = read_record(path)["results"]["sets"].items()
+    options = "--data-dirs", str(tmp_path / "images")
+    found = smoke_run(whitening, tmp_path, *options)
+    ((title, rows),) = found["sets"].items()
     assert title == "images: 8 classes, 32 images"
     named = {row["name"]: row for row in rows}
     assert named["best pooling"]["chosen"][0] in POOLINGS
@@ -84,11 +82,6 @@ def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
     assert len(scores) > 2 and all(0 < score <= 1 for score in scores)
 
 
-def test_the_classifier_of_pictures_pretrains_the_network(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
-=======
 def test_second_looks_at_photographs(tmp_path):
     layouts.folder(tmp_path / "images", "abcdefghijklmnopqrstuvwx", images=14)
     options = "--data-dir", str(tmp_path / "images"), "--pixels", "32"
@@ -99,7 +92,6 @@ def test_second_looks_at_photographs(tmp_path):
 
 
 def test_the_classifier_of_pictures_pretrains_the_network(tmp_path):
->>>>>>> 328f4d8 (Research: one process beside pytorch-metric-learning, fewer options, no records without a command)
     for side, count in (("train", 20), ("test", 5)):
         layouts.folder(tmp_path / "images" / side, list("abcd"), images=count)
     weights = str(tmp_path / "x.weights.h5")
