@@ -1,12 +1,4 @@
-"""Contributions of prototypes and positions to a similarity, and pictures.
-
-| symbol | name | meaning |
-| --- | --- | --- |
-| f_j | `features` | input of the pooling, one vector for each position |
-| pi_ij | `plan` | mass moved from position j to prototype i |
-| mu | `transport_ratio` | total mass that is moved |
-| x_i | `parts` | contribution of prototype i to the pooled vector |
-"""
+"""Contributions of prototypes and positions to a similarity, and pictures."""
 
 import dataclasses
 from typing import Any
@@ -18,8 +10,10 @@ from keras import ops
 from keras_gsp.embeddings.compat import operation_of
 from keras_gsp.embeddings.model_input import embedding_tensor, input_of
 from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.tensor import Tensor
+from keras_gsp.retrieval.index.columns import blocks_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,17 +24,15 @@ class Explanation:
         similarity: (pairs,), inner product of the two embeddings; their
             cosine for an encoder that normalizes to the unit sphere.
         contributions: (pairs, num_prototypes), contribution of each prototype
-            to the similarity: the mean of its contributions in the query and
-            in the neighbor. Sums to `similarity`.
-        pair_contributions: (pairs, num_prototypes, num_prototypes),
-            contribution of each prototype of the query with each of the
-            neighbor. Sums to `similarity`.
+            to the similarity, the mean of that in query and neighbor; sums to
+            `similarity`, as do the
+        pair_contributions: (pairs, num_prototypes, num_prototypes), of each
+            prototype of the query with each of the neighbor.
         query_weights: (pairs, height, width) or (pairs, tokens), the query's
-            pooling weights; sum to 1.
-        neighbor_weights: the neighbor's.
+            pooling weights; sum to 1. `neighbor_weights`: the neighbor's.
         query_maps: the shapes of the weights and `num_prototypes`, the share
-            of each weight that moves to each prototype.
-        neighbor_maps: the neighbor's.
+            of each weight that moves to each prototype. `neighbor_maps`: the
+            neighbor's.
     """
 
     similarity: np.ndarray
@@ -65,8 +57,8 @@ def explain(
               \langle e, e' \rangle
               = \sum_{i, i'} \frac{\langle x_i, x'_{i'} \rangle}{c(x) c(x')}
 
-    with c the norm (`"l2"`), the larger of the norm and 1 (`"ball"`) or 1.
-    The contributions add up exactly.
+    with features :math:`f_j`, transport plan :math:`\pi`, its ratio :math:`\mu`
+    and c the norm (`"l2"`), the larger of the norm and 1 (`"ball"`) or 1.
 
     Args:
         encoder: functional model as `build_encoder` makes it, with a
@@ -121,9 +113,7 @@ def prototype_patches(
     """Shows what prototypes stand for: their nearest patches in a set.
 
     A patch is the part of an image around a position of the feature map; each
-    image shows one patch of a prototype at most. To show which prototypes a
-    query used, pass those with the largest share of its pooling weights, as in
-    the example.
+    image shows one patch of a prototype at most.
 
     Args:
         encoder: as for `explain`, with a feature map (height, width,
@@ -134,9 +124,8 @@ def prototype_patches(
         batch_size: images embedded at once. Default 64.
 
     Returns:
-        Patches (prototypes, num_patches, side, side, channels) in the images'
-        dtype, nearest first, and the position of the image that each is from,
-        (prototypes, num_patches), integers.
+        Patches (prototypes, num_patches, side, side, channels), nearest first,
+        and the position of the image of each, (prototypes, num_patches).
 
     Raises:
         ValueError: what `explain` refuses; fewer images than patches; features
@@ -174,39 +163,38 @@ def prototype_patches(
             f"{len(images)} images, num_patches={num_patches}."
         )
     best, at = [], []
-    for start in range(0, len(images), batch_size):
-        distances = model.prototype_distances(
-            images[start : start + batch_size]
-        )
-        if distances.ndim != 4:
+    for some in blocks_of(images, batch_size):
+        features, *_ = model.model(ops.convert_to_tensor(some), training=False)
+        if len(features.shape) != 4:
             raise ValueError(
                 "`encoder` must pool a map (height, width, channels). "
-                f"Received: tokens, shape {distances.shape[1:-1]}."
+                f"Received: tokens, shape {tuple(features.shape[1:-1])}."
             )
-        grid = distances.shape[1:3]
-        flat = distances.reshape(len(distances), -1, distances.shape[-1])
+        grid = tuple(features.shape[1:3])
+        found = ball_distances(features, model.pooling.prototypes)
+        flat = ops.convert_to_numpy(found).reshape(
+            len(some), -1, found.shape[-1]
+        )
         best.append(flat.min(axis=1))
         at.append(flat.argmin(axis=1))
     nearest, places = np.concatenate(best), np.concatenate(at)
     if prototypes is not None:
-        some = np.asarray(prototypes)
-        nearest, places = nearest[:, some], places[:, some]
+        nearest, places = nearest[:, prototypes], places[:, prototypes]
     sources = nearest.argsort(axis=0, kind="stable")[:num_patches].T
-    rows, columns = np.unravel_index(
-        np.take_along_axis(places.T, sources, axis=1), grid
-    )
+    cells = np.take_along_axis(places.T, sources, axis=1)
+    cells = np.stack(np.unravel_index(cells, grid), axis=-1)
     # Twice the stride: what a position mostly sees.
     sides = np.array(images.shape[1:3])
     side = min(sides.min(), 2 * max(1, round(max(sides / np.array(grid)))))
+    centers = (cells + 0.5) * sides / grid
+    corners = np.clip(np.round(centers - side / 2), 0, sides - side).astype(int)
     patches = np.empty(
         (*sources.shape, side, side, images.shape[3]), images.dtype
     )
-    for i, j in np.ndindex(sources.shape):
-        center = (np.array([rows[i, j], columns[i, j]]) + 0.5) * sides / grid
-        top, left = np.clip(np.round(center - side / 2), 0, sides - side)
-        top, left = int(top), int(left)
-        image = images[sources[i, j]]
-        patches[i, j] = image[top : top + side, left : left + side]
+    for one in np.ndindex(sources.shape):
+        top, left = corners[one]
+        image = images[sources[one]]
+        patches[one] = image[top : top + side, left : left + side]
     return patches, sources
 
 
@@ -242,24 +230,6 @@ class PrototypeParts:
             "neighbor_maps": other_maps,
         }
 
-    def prototype_distances(self, images: Any) -> np.ndarray:
-        """Squared distances (images, ..., prototypes), the pooling's costs.
-
-        Between features and prototypes, both projected onto the unit ball.
-        """
-        features, *_ = self.model(ops.convert_to_tensor(images), training=False)
-        features, prototypes = (
-            np.asarray(ops.convert_to_numpy(at_least_float32(one)))
-            for one in (features, self.pooling.prototypes)
-        )
-        features, prototypes = (
-            one / np.maximum(np.linalg.norm(one, axis=-1, keepdims=True), 1)
-            for one in (features, prototypes)
-        )
-        squares = np.square(features).sum(axis=-1, keepdims=True)
-        squares = squares + np.square(prototypes).sum(axis=-1)
-        return squares - 2 * features @ prototypes.T
-
     def _parts(self, images):
         """Embeddings, their parts by prototype, and maps."""
         features, pooled, embedding = (
@@ -289,28 +259,22 @@ def _pooling_before(embedding):
     ):
         tensor = layer.input
         layer = operation_of(tensor)
-    if hasattr(layer, "transport_plan"):
-        _check_pools_its_features(layer)
-        return layer, tensor
-    raise ValueError(
-        "`encoder` must end in GeneralizedSumPooling and at most a "
-        "normalization: only then do contributions add up. "
-        f"Received: an embedding from {type(layer).__name__} "
-        f"{layer.name!r}."
-    )
-
-
-def _check_pools_its_features(pooling):
-    allowed = {"power": 1.0, "add_max": False}
-    for name, needed in allowed.items():
-        if (found := getattr(pooling, name, needed)) != needed:
+    if not hasattr(layer, "transport_plan"):
+        raise ValueError(
+            "`encoder` must end in GeneralizedSumPooling and at most a "
+            "normalization: only then do contributions add up. Received: an "
+            f"embedding from {type(layer).__name__} {layer.name!r}."
+        )
+    for name, needed in {"power": 1.0, "add_max": False}.items():
+        if (found := getattr(layer, name, needed)) != needed:
             raise ValueError(
                 f"`encoder` must pool with {name}={needed!r}: only then is the "
                 "pooled vector a sum over prototypes. "
                 f"Received: {name}={found!r}."
             )
-    if isinstance(pooling.input, list):
+    if isinstance(layer.input, list):
         raise ValueError(
             "`encoder` must pool the features that it compares with "
             "prototypes. Received: a pooling with separate values."
         )
+    return layer, tensor

@@ -1,12 +1,4 @@
-"""Shortlists that hold an item of the right class with a chosen probability.
-
-| symbol | name | meaning |
-| --- | --- | --- |
-| C | `num_classes` | classes held out to calibrate |
-| n_c | | queries of class c |
-| s_ci | `scores` | distance of query i of class c to the nearest of its class |
-| 1 - a | `coverage` | least probability that the list holds a right item |
-"""
+"""Shortlists that hold an item of the right class with a chosen probability."""
 
 import dataclasses
 import math
@@ -46,8 +38,10 @@ class RetrievalGuarantee(WithSpace):
     radius = inf { r : sum_c 1/n_c sum_i [s_ci <= r] >= (1 - a) (C + 1) }
     ```
 
-    where the class beside the C is the query's own: C must be at least
-    1 / a - 1. Other images (another camera, another kind of class) break it.
+    for C classes of n_c queries whose nearest item of their class is at s_ci,
+    and coverage 1 - a. The class beside the C is the query's own: C must be at
+    least 1 / a - 1. Other images (another camera, another kind of class) break
+    it.
 
     Args:
         radius: largest Euclidean distance of an item in the list.
@@ -138,8 +132,7 @@ class RetrievalGuarantee(WithSpace):
 
         Raises:
             ValueError: an empty gallery or one of another encoder, a class on
-                both sides, fewer held-out classes than `classes_needed` for
-                the coverage or the rate, a rate out of its range, or an
+                both sides, fewer held-out classes than `classes_needed`, or an
                 engine that misses too many items.
         """
         check_interval("(0, 1)", coverage=coverage)
@@ -151,7 +144,7 @@ class RetrievalGuarantee(WithSpace):
         check_space(encoder, gallery, "gallery")
         data = LabeledBatches(held_out_classes, "held_out_classes", batch_size)
         held_out = encoded(encoder, data)
-        former, changed = getattr(gallery, "parameters", None), None
+        former = getattr(gallery, "parameters", None)
         while True:
             found = held_out_searches(gallery, *held_out, seed)
             radius = class_quantile(
@@ -159,15 +152,15 @@ class RetrievalGuarantee(WithSpace):
             )
             if math.isfinite(radius):
                 break
-            missed = np.mean(np.isinf(found.right))
-            if (changed := gallery._widened()) is None:
+            if gallery._widened() is None:
+                missed = np.mean(np.isinf(found.right))
                 raise ValueError(
                     "`gallery` must find an item of the right class for the "
                     f"promised share of the queries, {coverage}. Received: an "
                     f"engine that misses {missed:.3f} of them; let it search "
                     "more widely."
                 )
-        if changed is not None:
+        if (changed := getattr(gallery, "parameters", None)) != former:
             warnings.warn(
                 f"The gallery now searches with parameters={changed!r}: with "
                 f"{former!r} it could not hold coverage={coverage}.",
@@ -189,13 +182,9 @@ class RetrievalGuarantee(WithSpace):
         )
 
     def set_sizes(self, distances: Any) -> np.ndarray:
-        """Returns how many neighbors of each query are in its list.
+        """Returns how many neighbors of each query are in its list, (queries,).
 
-        Args:
-            distances: (queries, k), as in `Neighbors`.
-
-        Returns:
-            (queries,), integers; 0 for a query that is declined.
+        `distances` are (queries, k), as in `Neighbors`; 0: it is declined.
         """
         distances = np.asarray(distances)
         is_known = distances[:, 0] <= self.novelty_distance
@@ -205,7 +194,7 @@ class RetrievalGuarantee(WithSpace):
         """Returns for which queries the list is whole, booleans (queries,).
 
         Not for a declined query, nor where all k neighbors are within the
-        radius: then search for more. `distances` as for `set_sizes`.
+        radius: then search for more.
         """
         sizes = self.set_sizes(distances)
         return (sizes > 0) & ~(np.asarray(distances)[:, -1] <= self.radius)
@@ -220,10 +209,7 @@ def classes_needed(level: float) -> int:
 def class_quantile(
     scores: np.ndarray, classes: np.ndarray, level: float, name: str
 ) -> float:
-    """Returns the smallest score that a share of C + 1 classes stays below.
-
-    Each class weighs the same; `name` is that of the level in the error.
-    """
+    """Returns the smallest score that a share of C + 1 classes stays below."""
     _, codes, counts = np.unique(
         classes, return_inverse=True, return_counts=True
     )

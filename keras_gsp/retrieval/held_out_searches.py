@@ -1,10 +1,11 @@
 """Searches of held-out classes in a gallery that does not hold them."""
 
-import dataclasses
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from keras_gsp.retrieval.index.columns import blocks_of
 
 # Neighbors that a search is asked for.
 LOOKED_AT = 50
@@ -12,19 +13,13 @@ LOOKED_AT = 50
 LEAST_RECALL = 0.98
 
 
-@dataclasses.dataclass(frozen=True)
-class HeldOutSearches:
+class HeldOutSearches(NamedTuple):
     """Distances that searches in a gallery return, arrays (queries,).
 
-    The first three are of the images with another one of their class.
-
-    Attributes:
-        classes: class of each query.
-        right: distance to the nearest item of its class, infinity if the
-            search misses it.
-        nearest_known: distance to the nearest item of any class.
-        nearest_unknown: of all images, distance to the nearest item of a
-            gallery without the class.
+    The first three are of the images with another one of their class: their
+    classes, the distance to the nearest item of the class (infinity if the
+    search misses it), and that to the nearest of any class. The last is of all
+    images: the distance to the nearest item of a gallery without the class.
     """
 
     classes: np.ndarray
@@ -85,9 +80,8 @@ def held_out_searches(
 def _labels(gallery):
     if hasattr(gallery, "gallery"):
         return gallery.gallery.labels
-    ids = gallery.ids()
-    blocks = range(0, len(ids), 4096)
-    return np.concatenate([gallery.items(ids[i : i + 4096])[1] for i in blocks])
+    blocks = blocks_of(gallery.ids())
+    return np.concatenate([gallery.items(some)[1] for some in blocks])
 
 
 def _as_served(gallery, embeddings, labels, standing, right):
@@ -104,8 +98,8 @@ def _as_served(gallery, embeddings, labels, standing, right):
     copy.upsert(embeddings, labels, ids, columns)
     found = copy.search(embeddings, 2 * LOOKED_AT, exclude_ids=list(ids))
     served = np.full(count, np.inf)
-    for row in range(count):
-        is_right = np.isin(found.ids[row], ids[np.array(standing[row], int)])
+    for row, own in enumerate(standing):
+        is_right = np.isin(found.ids[row], ids[np.array(own, int)])
         served[row] = found.distances[row, is_right].min(initial=np.inf)
     # The list ends before the item: not missed, but farther.
     is_cut = found.distances[:, -1] <= right

@@ -27,9 +27,7 @@ RATES = 0.01, 0.02, 0.05, 0.1, 0.2
 class MatchThreshold(WithSpace):
     """Distance threshold that decides whether a neighbor is a match.
 
-    A search also returns neighbors for a query of a class that the gallery
-    does not hold; a match is at a distance of at most `distance`. As the
-    `match` of an index it gives searches `is_match`, and is saved and
+    As the `match` of an index it gives searches `is_match`, and is saved and
     exported. New classes are enrolled by adding their embeddings.
 
     Calibrated with a gallery, its rates count searches: how often a search
@@ -113,11 +111,9 @@ class MatchThreshold(WithSpace):
     ) -> "MatchThreshold":
         """Finds the largest distance for a rate of false accepts, exactly.
 
-        Use embeddings of classes that the encoder was not trained on: it
-        separates its training classes better.
-
         Args:
-            embeddings: (items, size), finite, as in the index.
+            embeddings: (items, size), finite, as in the index, of classes that
+                the encoder was not trained on.
             labels: (items,) or (items, 1), numbers or strings; with a gallery
                 classes that it does not hold.
             gallery: index that will be searched. Each held-out image is
@@ -156,12 +152,13 @@ class MatchThreshold(WithSpace):
                 f"{pairs.num_negatives} pairs; hold out more items, or choose "
                 f"at least {1 / pairs.num_negatives:.2g}."
             )
-        nearest = _smallest_negatives(pairs, allowed + 1).astype("float64")
-        accepted, refused = np.partition(nearest, allowed - 1)[-2:]
-        squared = (accepted + refused) / 2
-        if accepted == refused:
-            squared = accepted * (1 - ROUNDING)
-        if refused == 0:
+        smallest = np.zeros(0, "float32")
+        for some in pairs.negatives():
+            smallest = np.concatenate([smallest, some], dtype="float32")
+            if len(smallest) > allowed:
+                smallest = np.partition(smallest, allowed)[: allowed + 1]
+        squared = _between(np.sort(smallest), allowed)
+        if smallest.max() == 0:
             raise ValueError(
                 "Embeddings of different classes must differ. Received: more "
                 f"than {allowed} of {pairs.num_negatives} pairs are identical, "
@@ -182,17 +179,14 @@ class MatchThreshold(WithSpace):
 
     def table(self) -> str:
         """Returns `acceptance` as a table in Markdown, for a gallery."""
+        if self.gallery_size is None:
+            return "Calibrated on pairs; give `gallery` to count searches."
         lines = [
-            f"Of searches in a gallery of {self.gallery_size:,} items:"
-            if self.gallery_size is not None
-            else "Calibrated on pairs; give `gallery` to count searches.",
+            f"Of searches in a gallery of {self.gallery_size:,} items:",
+            "",
+            "| distance | known accepted | unknown accepted |",
+            "| --- | --- | --- |",
         ]
-        if self.acceptance:
-            lines += [
-                "",
-                "| distance | known accepted | unknown accepted |",
-                "| --- | --- | --- |",
-            ]
         for rate, distance, *shares in self.acceptance:
             mark = "**" if rate == self.false_accept_rate else ""
             known, unknown = (f"{mark}{x:.3f}{mark}" for x in shares)
@@ -230,8 +224,9 @@ def _searched(gallery, embeddings, labels, rate, seed):
         )
     rates = [one for one in RATES if one * len(unknown) >= 1]
     rows = []
+    unknown = np.sort(unknown)
     for one in sorted({*rates, rate}):
-        distance = _quantile_below(unknown, one)
+        distance = _between(unknown, math.floor(one * len(unknown)))
         accepted = (np.mean(x <= distance) for x in (known, unknown))
         rows.append((float(one), distance, *map(float, accepted)))
     chosen = next(row for row in rows if row[0] == rate)
@@ -246,22 +241,9 @@ def _searched(gallery, embeddings, labels, rate, seed):
     }
 
 
-def _quantile_below(distances, rate):
-    """The largest distance that at most this share reaches."""
-    distances = np.sort(np.asarray(distances, "float64"))
-    place = math.floor(rate * len(distances))
-    accepted, refused = distances[place - 1], distances[place]
-    if accepted == refused:
-        # Equal ones are refused together.
-        return float(accepted * (1 - ROUNDING))
-    return float((accepted + refused) / 2)
-
-
-def _smallest_negatives(pairs, count):
-    """Squared distances of the nearest pairs of different classes, float32."""
-    smallest = np.zeros(0, "float32")
-    for some in pairs.negatives():
-        smallest = np.concatenate([smallest, some], dtype="float32")
-        if len(smallest) > count:
-            smallest = np.partition(smallest, count - 1)[:count]
-    return smallest
+def _between(distances, allowed):
+    """A number that so many of the sorted distances reach at most."""
+    accepted, refused = map(float, distances[allowed - 1 : allowed + 1])
+    # Equal ones are refused together.
+    is_tied = accepted == refused
+    return accepted * (1 - ROUNDING) if is_tied else (accepted + refused) / 2

@@ -13,14 +13,11 @@ import numpy as np
 from keras_gsp.data.decoding import decode_image
 from keras_gsp.data.image_folder import image_folder
 from keras_gsp.data.preprocessing import preprocessing_of
+from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
-from keras_gsp.retrieval.index.search_index import (
-    Neighbors,
-    SearchIndex,
-    blocks_of,
-)
+from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
@@ -28,7 +25,6 @@ from keras_gsp.retrieval.serving.artefact_facts import (
 from keras_gsp.retrieval.serving.canaries import MOST, Canaries
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
-from keras_gsp.retrieval.space import SpaceFingerprint
 from keras_gsp.retrieval.verification import INDEX, verify
 from keras_gsp.storage.whole import whole_folder
 
@@ -117,11 +113,6 @@ class Retriever:
     def __len__(self) -> int:
         return len(self.index)
 
-    @property
-    def space(self) -> SpaceFingerprint | None:
-        """Fingerprint of the encoder's embedding space."""
-        return self._served.space
-
     def search(
         self,
         query: Any,
@@ -138,19 +129,14 @@ class Retriever:
             k: number of neighbors, at least 1. Default 10.
             box: part of each query to search with, in pixels of the upright
                 image: x, y, width, height. Default `None`: all.
-            **options: those of the index's `search`: `group_by`, `where`,
-                `exclude_ids`, ...
-
-        Returns:
-            `Neighbors`, a row for each query.
+            **options: those of the index's `search`: `group_by`, `where`, ...
 
         Raises:
             FileNotFoundError: no such file.
             ValueError: an image that cannot be read, a box outside of it.
         """
         queries = query if isinstance(query, list | tuple) else [query]
-        embeddings = self.embed(queries, box=box)
-        return self.index.search(embeddings, k, **options)
+        return self.index.search(self.embed(queries, box=box), k, **options)
 
     def embed(self, images: Any, *, box: Any = None) -> np.ndarray:
         """Embeds a list of images, as for `search`; (images, size), float32."""
@@ -176,13 +162,11 @@ class Retriever:
 
         Args:
             files: names of image files. Those that cannot be read are left
-                out, with a warning that names them.
+                out, with a warning that names them; if all are, it is a
+                `ValueError`.
             labels: one for each file. Default `None`: the names of their
                 folders.
             attributes: as for `upsert` of an index.
-
-        Raises:
-            ValueError: no file that can be read.
         """
         files = [files] if isinstance(files, str | Path) else list(files)
         ids = [self._id(file) for file in files]
@@ -210,7 +194,7 @@ class Retriever:
             {k: np.asarray(v)[is_read] for k, v in (attributes or {}).items()},
         )
         if is_first:
-            self.index.space = self.space
+            self.index.space = self._served.space
             if isinstance(self.index, GalleryIndex):
                 self.index.preprocessing = preprocessing_of(self.encoder)
 
@@ -222,14 +206,9 @@ class Retriever:
         """Writes encoder, index and canaries, not the photographs.
 
         `path` must be new, unless `overwrite` is `True`. A `MilvusIndex`, which
-        lives elsewhere, is a `TypeError`.
+        lives elsewhere, is a `TypeError`, also for `export`.
         """
-        index = self.index
-        if not isinstance(index, GalleryIndex):
-            raise TypeError(
-                "`index` must be one in memory to be saved. "
-                f"Received: {type(index).__name__}."
-            )
+        index = self._in_memory()
         with whole_folder(path, overwrite=overwrite) as folder:
             self.encoder.save(folder / ENCODER)
             index.save(folder / GALLERY)
@@ -260,18 +239,18 @@ class Retriever:
         return cls(encoder, index, folder=folder, **options)
 
     def export(self, path: str | Path, **options: Any) -> None:
-        """Writes a SavedModel that searches, with canaries.
-
-        `options` are those of `export_retriever`.
-        """
+        """Writes a SavedModel that searches; options of `export_retriever`."""
         options = {"canaries": self._canaries(), **self._options, **options}
+        export_retriever(self.encoder, self._in_memory(), path, **options)
+
+    def _in_memory(self):
         if not isinstance(self.index, GalleryIndex):
             raise TypeError(
-                "`index` must be in memory to be exported: ExactIndex, "
-                "FaissIndex or ScannIndex. Received: "
+                "`index` must be in memory to be saved or exported: "
+                "ExactIndex, FaissIndex or ScannIndex. Received: "
                 f"{type(self.index).__name__}."
             )
-        export_retriever(self.encoder, self.index, path, **options)
+        return self.index
 
     def _canaries(self):
         """Some gallery files by id, `None` where the folder is not here."""

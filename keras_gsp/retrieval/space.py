@@ -21,10 +21,10 @@ _IDLE_ENDINGS = ("_initializer", "_regularizer", "_constraint", "_config")
 class SpaceFingerprint:
     """What decides where an encoder embeds an image.
 
-    Indexes of `from_encoder` and exports carry it and refuse another encoder.
-    `None` in its place, as of an index of bare arrays, is an unknown space,
-    which fits every encoder. `weights` and `layers` are hashes,
-    `preprocessing` the height, width, crop fraction and background.
+    Indexes of `from_encoder` and exports carry it and refuse another encoder;
+    `None` in its place, as of bare arrays, is unknown and fits every encoder.
+    `weights` and `layers` are hashes, `preprocessing` the height, width, crop
+    fraction and background.
     """
 
     weights: str
@@ -38,7 +38,7 @@ class SpaceFingerprint:
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SpaceFingerprint":
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes a fingerprint from `get_config`."""
         return cls(**config)
 
@@ -111,10 +111,7 @@ def check_space(encoder: Any, holder: Any, name: str = "index") -> None:
     Args:
         encoder: built Keras model.
         holder: an index, or anything else with an attribute `space`.
-        name: its name in the error. Default `"index"`.
-
-    Raises:
-        ValueError: the two spaces differ; it names how.
+        name: its name in the error, a `ValueError` that says what differs.
     """
     made = getattr(holder, "space", None)
     check_same_space(made, made and space_fingerprint(encoder), name)

@@ -18,8 +18,8 @@ PENALTY = 1e-2
 class SpaceMap:
     """Maps new embeddings x to x weights + offset, of length 1 if `is_unit`.
 
-    With (a, b) = `line`, distance d to an old item becomes a + b d, the
-    distance at which a new item is as likely to be of the query's class.
+    With (a, b) = `line`, distance d to an old item becomes a + b d, at which a
+    new item is as likely to be of the query's class.
     """
 
     weights: np.ndarray

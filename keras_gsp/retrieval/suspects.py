@@ -12,8 +12,9 @@ from keras_gsp.embeddings.labeled_embeddings import (
 )
 from keras_gsp.metrics.reranking import unit_rows
 from keras_gsp.ops.arguments import is_integer
+from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.search_index import SearchIndex, blocks_of
+from keras_gsp.retrieval.index.search_index import SearchIndex
 
 # Temperatures of which one is chosen, on at most so many items.
 TEMPERATURES = np.geomspace(0.01, 1.0, 13)

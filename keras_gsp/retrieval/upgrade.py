@@ -12,11 +12,11 @@ from keras_gsp.embeddings.labeled_batches import (
     encoded_batches,
 )
 from keras_gsp.ops.arguments import check_count
+from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.search_index import (
     Items,
     SearchIndex,
-    blocks_of,
     nearest_of,
 )
 from keras_gsp.retrieval.index.where import Where, as_list, is_selected
@@ -40,8 +40,7 @@ def upgrade(
     """Makes an index of an old encoder answer queries of a new one.
 
     Half of the sample's classes fit maps of the new space into the old one,
-    orthogonal and ridge; a quarter chooses between them, by the MAP@R of
-    mapped queries; the rest certifies.
+    orthogonal and ridge; a quarter chooses one, by MAP@R; the rest certifies.
 
     Args:
         index: index of the old encoder's embeddings, not empty.
@@ -103,9 +102,9 @@ def upgrade(
     for path in _kept(folder):
         batch = ExactIndex.load(path)
         check_space(new_encoder, batch, "folder")
-        _, labels, ids, attributes = index.items(batch.ids())
-        if len(ids):
-            into.upsert(batch.items(ids)[0], labels, ids, attributes)
+        columns = index.items(batch.ids())[1:]
+        if len(columns[1]):
+            into.upsert(batch.items(columns[1])[0], *columns)
     return Upgrade(index, into, space_map, new_encoder, certificate, folder)
 
 
@@ -113,9 +112,8 @@ class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
     Queries are mapped into the old space to search the items that only the
-    old index has. Their distances are converted to the new space: to those at
-    which an item is as likely to be of the query's class. Only `delete` and
-    `roll_back` change the old index.
+    old index has; their distances are converted to the new space. Only
+    `delete` and `roll_back` change the old index.
 
     Attributes:
         certificate: MAP@R on classes that chose nothing: `old` (old queries,
@@ -154,7 +152,7 @@ class Upgrade(SearchIndex):
         num_items: int | None = None,
         batch_size: int = 256,
     ) -> int:
-        """Embeds items that are left with the new encoder, in random order.
+        """Embeds items with the new encoder, in random order.
 
         Args:
             load: function from a list of ids to the images, in order.
@@ -178,11 +176,7 @@ class Upgrade(SearchIndex):
         return len(self.left())
 
     def cut_over(self) -> SearchIndex:
-        """Returns the index of the new space alone.
-
-        Raises:
-            RuntimeError: items are left to embed.
-        """
+        """Returns the new index; items left to embed are a `RuntimeError`."""
         if num_left := len(self.left()):
             raise RuntimeError(
                 "All items must be embedded before the cut-over. Received: "
@@ -202,8 +196,8 @@ class Upgrade(SearchIndex):
         """Returns the old index; items that came meanwhile are mapped to it."""
         added = np.setdiff1d(self.new.ids(), self.old.ids())
         for some in blocks_of(added):
-            rows, labels, ids, attributes = self.new.items(some)
-            self.old.upsert(self.space_map(rows), labels, ids, attributes)
+            items = self.new.items(some)
+            self.old.upsert(self.space_map(items[0]), *items[1:])
         return self.old
 
     def left(self) -> np.ndarray:

@@ -17,8 +17,7 @@ def verify_export(
 
     Canaries are a dozen pictures that `export_retriever(canaries=...)`,
     `Retriever.export`, `Retriever.save`, `export_onnx` and `export_litert`
-    write with their embeddings. A driver, a library or a converter that
-    changes embeddings changes theirs. Call it where the export is served.
+    write with their embeddings. Call it where the export is served.
 
     Args:
         path: the folder: a SavedModel, ONNX, LiteRT, or a saved `Retriever`.
@@ -62,7 +61,7 @@ def verify_export(
     space = facts.get("space")
     if (folder / ENCODER).is_file():
         retriever = Retriever.load(folder)
-        space = retriever.space
+        space = retriever._served.space
         found = retriever.embed(canaries.images)
     else:
         space = space and SpaceFingerprint.from_config(space)

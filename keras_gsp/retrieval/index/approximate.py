@@ -1,6 +1,7 @@
 """Approximate search: an engine proposes candidates, exact distances rank."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,9 @@ class ApproximateIndex(GalleryIndex):
     The engine numbers its rows in the order of their arrival. It keeps
     deleted items, which a search skips, until it is built again: when they
     are the majority, or when the index is saved. Clusters and codes that were
-    learned from the first items also stay until then. An engine that has too
-    few items to learn from is left out: the search is exact, with a warning.
-
-    Readers see gallery, rows and engine of one moment.
+    learned from the first items also stay until then. Too few items to learn
+    from are searched exactly, with a warning. Readers see gallery, rows and
+    engine of one moment.
     """
 
     # What to do about a low recall.
@@ -32,6 +32,18 @@ class ApproximateIndex(GalleryIndex):
     _engine: Any = None
     # Row in the engine of each item of the gallery, rising.
     _rows: np.ndarray = np.zeros(0, "int64")
+    # An engine of a gallery that is not empty; `RuntimeError`: too few items.
+    _built: Callable[[Gallery], Any]
+    _num_rows: Callable[[], int]
+    # Adds rows (rows, size), float32.
+    _append: Callable[[np.ndarray], None]
+    # Whether the engine compares with all items.
+    _finds_all: Callable[[], bool]
+    # Rows near each query, (queries, asked), -1 for none.
+    _proposed: Callable[..., np.ndarray]
+    # Writes the engine to a folder; more values of `index.json`, for `_read`.
+    _write: Callable[[Path], dict[str, Any]]
+    _read: Callable[[Path, dict[str, Any]], Any]
 
     def _found(self, queries, k, excluded, where, column=None, **options):
         """Compares all items that pass a filter if they are few.
@@ -40,25 +52,22 @@ class ApproximateIndex(GalleryIndex):
         """
         with self._threads.reading():
             gallery = self.gallery
-            selected = gallery.selected(where)
-            shown = min(k, len(gallery))
-            num_passing = len(gallery)
+            selected, passing = gallery.selected(where), np.arange(len(gallery))
+            shown, is_few = min(k, len(gallery)), False
             if selected is not None:
-                num_passing = int(selected.sum())
-            is_few = num_passing <= max(FEW_SELECTED, shown)
-            if self._engine is None or (selected is not None and is_few):
+                passing = np.flatnonzero(selected)
+                is_few = len(passing) <= max(FEW_SELECTED, shown)
+            if self._engine is None or is_few:
                 return super()._found(queries, k, excluded, where, column)
+            # Position of each row of the engine; -1: it must not be returned.
             num_rows = self._num_rows()
-            # Position of each row of the engine; -1 for one that must not be
-            # returned.
             places = np.full(num_rows, -1)
-            is_kept = slice(None) if selected is None else selected
-            places[self._rows[is_kept]] = np.arange(len(gallery))[is_kept]
+            places[self._rows[passing]] = passing
             needed = max(
                 shown + 1 + SPARE_CANDIDATES, self._num_rescored(shown)
             )
-            needed = min(needed, num_passing)
-            asked = -(-needed * num_rows // num_passing)
+            needed = min(needed, len(passing))
+            asked = -(-needed * num_rows // len(passing))
             step = max(1, PRODUCT_NUMBERS // asked)
             parts = [
                 self._passing(
@@ -71,7 +80,7 @@ class ApproximateIndex(GalleryIndex):
             is_tied = distances[:, -1] == distances[:, shown - 1]
             tied = np.flatnonzero(is_tied & (indices[:, -1] >= 0))
             distances, indices = distances[:, :shown], indices[:, :shown]
-            if len(tied) and shown < needed < num_passing:
+            if len(tied) and shown < needed < len(passing):
                 # More items are equally near than the engine was asked for.
                 ids = [excluded[row] for row in tied]
                 exact = super()._found(queries[tied], k, ids, where)
@@ -147,43 +156,9 @@ class ApproximateIndex(GalleryIndex):
             return {"is_trained": False}
         return self._write(folder)
 
-    def _built(self, gallery: Gallery) -> Any:
-        """An engine of a gallery that is not empty.
-
-        Raises:
-            RuntimeError: too few items to train it.
-        """
-        raise NotImplementedError
-
-    def _num_rows(self) -> int:
-        """Number of rows in the engine."""
-        raise NotImplementedError
-
-    def _append(self, vectors: np.ndarray) -> None:
-        """Adds rows (rows, size), float32, to the engine."""
-        raise NotImplementedError
-
-    def _finds_all(self) -> bool:
-        """Whether the engine compares with all items."""
-        raise NotImplementedError
-
     def _num_rescored(self, k: int) -> int:
         """Least number of candidates to compare exactly."""
         return 0
-
-    def _proposed(
-        self, queries: np.ndarray, asked: int, **options: Any
-    ) -> np.ndarray:
-        """Rows of the engine near each query, (queries, asked), -1 for none."""
-        raise NotImplementedError
-
-    def _write(self, folder: Path) -> dict[str, Any]:
-        """Writes the engine; returns more values of `index.json`."""
-        raise NotImplementedError
-
-    def _read(self, folder: Path, facts: dict[str, Any]) -> Any:
-        """Reads an engine."""
-        raise NotImplementedError
 
 
 def reason_of(error: Exception) -> str:

@@ -1,8 +1,4 @@
-"""Embeddings and columns of a gallery, exact, from arrays of any library.
-
-A column is int64, uint64 (numbers above 2**63), float or strings. It is a
-copy: what happens to the caller's array later does not matter.
-"""
+"""Columns of a gallery: int64, uint64, float or strings, copied, exact."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,20 +40,12 @@ def checked_rows(rows: Any, name: str) -> np.ndarray:
 
 
 def checked_column(values: Any, count: int, name: str) -> np.ndarray:
-    """Returns one number or string for each item, (count,), as a copy.
-
-    Raises:
-        TypeError: neither numbers nor strings, several types, or integers
-            that no NumPy type holds exactly.
-        ValueError: another length, NaN, masked entries, or a NUL at the end
-            of a string, which NumPy drops.
-    """
+    """Returns one number or string for each item, (count,), as a copy."""
     _refuse_masked(values, name)
-    is_listed = isinstance(values, list | tuple)
-    if is_listed and any(map(_ends_with_nul, values)):
-        raise ValueError(
-            f"`{name}` must not end with a NUL character. Received: one that "
-            "does."
+    listed = values if isinstance(values, list | tuple) else ()
+    if any(isinstance(one, str) and one.endswith("\0") for one in listed):
+        raise ValueError(  # NumPy drops it.
+            f"`{name}` must not end with a NUL character. Received: one."
         )
     column = checked_labels(values, count, name)
     if column.dtype == object:
@@ -65,9 +53,7 @@ def checked_column(values: Any, count: int, name: str) -> np.ndarray:
             f"`{name}` must be integers that int64 or uint64 holds. "
             f"Received: from {column.min()} to {column.max()}."
         )
-    if column.dtype.kind in "bi":
-        return column.astype("int64")
-    return column.copy()
+    return column.astype("int64" if column.dtype.kind in "bi" else column.dtype)
 
 
 def checked_ids(ids: Any, count: int) -> np.ndarray:
@@ -99,10 +85,7 @@ def is_whole(values: np.ndarray) -> bool:
 def checked_items(
     embeddings: Any, labels: Any, ids: Any, attributes: Any
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns embeddings in float32, and ids, labels and attributes by name.
-
-    The errors are those of `SearchIndex.upsert`.
-    """
+    """Returns embeddings in float32, and ids, labels and attributes by name."""
     embeddings = checked_rows(embeddings, "embeddings")
     count = len(embeddings)
     attributes = {} if attributes is None else attributes
@@ -169,11 +152,9 @@ def joined(old: np.ndarray, new: np.ndarray, name: str) -> np.ndarray:
         dtype = np.dtype("uint64")  # NumPy would take float64
     parts = [part.astype(dtype) for part in (old, new)]
     for part, kept in zip((old, new), parts, strict=True):
-        is_wrong = (part < 0).any() if dtype == "uint64" else False
-        if part.dtype.kind in "iu" and dtype.kind == "f":
-            with np.errstate(invalid="ignore"):
-                is_wrong = (kept.astype(part.dtype) != part).any()
-        if is_wrong:
+        with np.errstate(invalid="ignore"):
+            is_same = np.array_equal(kept.astype(part.dtype), part)
+        if not is_same or (dtype == "uint64" and (part < 0).any()):
             raise TypeError(
                 f"`{shown(name)}` must have a NumPy type that holds all of "
                 f"them exactly. Received: {new.dtype}, the gallery has "
@@ -204,5 +185,6 @@ def _refuse_masked(values, name):
         )
 
 
-def _ends_with_nul(value):
-    return isinstance(value, str) and value.endswith("\0")
+def blocks_of(ids: Any, size: int = 4096) -> list[Any]:
+    """Cuts ids into blocks of that many, the last one shorter."""
+    return [ids[start : start + size] for start in range(0, len(ids), size)]

@@ -17,7 +17,7 @@ from keras_gsp.ops.neighbors import (
     NearestItems,
     ordered_exactly,
 )
-from keras_gsp.retrieval.index.columns import checked_items
+from keras_gsp.retrieval.index.columns import blocks_of, checked_items
 from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.saved_gallery import (
@@ -155,13 +155,8 @@ class GalleryIndex(SearchIndex):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the index to a folder: plain arrays, JSON and checksums.
 
-        Args:
-            path: folder to make.
-            overwrite: whether to replace an existing folder. Default `False`.
-
-        Raises:
-            FileExistsError: `path` exists and `overwrite` is `False`.
-            RuntimeError: an empty index.
+        `path` must be new, unless `overwrite` is `True`. An empty index is a
+        `RuntimeError`.
         """
         self._check_filled()
         facts = {name: getattr(self, name) for name in self.saved_options}
@@ -176,11 +171,9 @@ class GalleryIndex(SearchIndex):
     def load(cls, path: str | Path, *, mmap: bool = False) -> Self:
         """Reads an index that `save` wrote; pickled objects are refused.
 
-        Args:
-            path: the folder.
-            mmap: whether the vectors stay on disk, for a gallery larger than
-                memory; their checksum is not compared, and the folder must not
-                change. An engine's own files are read whole. Default `False`.
+        With `mmap` the vectors stay on disk, for a gallery larger than memory;
+        their checksum is not compared, and the folder must not change. An
+        engine's own files are read whole.
 
         Raises:
             FileNotFoundError: no index there.
@@ -205,15 +198,12 @@ class GalleryIndex(SearchIndex):
             self._publish(*gallery)
 
     def _found(self, queries, k, excluded, where, column=None):
-        gallery = self.gallery
-        # One more than asked for, because one item may be excluded.
-        num_kept = min(k + 1, len(gallery))
-        selected = gallery.selected(where)
-        nearest = gallery.nearest
-        if selected is not None:
+        gallery, nearest = self.gallery, self.gallery.nearest
+        if (selected := gallery.selected(where)) is not None:
             blocks = partial(gallery.centered_blocks, selected=selected)
             nearest = NearestItems(blocks, gallery.vectors, gallery.origin)
-        candidates = nearest(queries, num_kept)
+        # One more than asked for, because one item may be excluded.
+        candidates = nearest(queries, min(k + 1, len(gallery)))
         found = ranked(gallery, queries, candidates, excluded)
         return self._neighbors_at(*found, k, gallery, column)
 
@@ -230,10 +220,7 @@ class GalleryIndex(SearchIndex):
         return self._neighbors(distances[:, :k], ids, labels, indices, groups)
 
     def _publish(self, gallery: Gallery, removed: np.ndarray) -> None:
-        """Replaces the gallery; `removed` are positions in the old one.
-
-        New items are the last ones. One thread at a time calls it.
-        """
+        """Replaces the gallery, without `removed` positions of the old one."""
         self.gallery = gallery
 
     def _write_engine(self, folder: Path) -> dict[str, Any]:
@@ -255,14 +242,13 @@ def ranked(
     places = np.where(places < 0, -2, places)  # -1 is no candidate
     numbers = candidates.shape[1] * queries.shape[1]
     step = max(1, PRODUCT_NUMBERS // max(1, numbers))
-    parts = []
-    for start in range(0, len(queries), step):
-        some = slice(start, start + step)
-        found = candidates[some]
-        vectors = gallery.vectors(found)
-        parts.append(
-            ordered_exactly(queries[some], vectors, found, places[some])
+    parts = [
+        ordered_exactly(query, gallery.vectors(found), found, place)
+        for query, found, place in zip(
+            *(blocks_of(one, step) for one in (queries, candidates, places)),
+            strict=True,
         )
+    ]
     distances, indices = map(np.concatenate, zip(*parts, strict=True))
     return distances, indices
 
@@ -270,8 +256,7 @@ def ranked(
 class ExactIndex(GalleryIndex):
     """Finds the nearest gallery items of a query by comparing with all.
 
-    A search needs about 100 MB beside the gallery. `FaissIndex`, `ScannIndex`
-    and `MilvusIndex` search larger galleries.
+    A search needs about 100 MB beside the gallery.
 
     Args:
         embeddings: (items, size), finite. Default `None`: an empty index.
@@ -286,10 +271,7 @@ class ExactIndex(GalleryIndex):
             `None`.
 
     Raises:
-        TypeError: labels, ids or attributes that are neither numbers nor
-            strings.
-        ValueError: embeddings that are empty, not finite or not of rank 2;
-            lengths that differ; a repeated id; an unknown storage.
+        TypeError, ValueError: what `upsert` refuses; an unknown storage.
 
     Example:
 

@@ -13,8 +13,6 @@ import_faiss = partial(needed, "faiss", "FaissIndex", "'keras-gsp[faiss]'")
 FILE = "faiss.index"
 # Default number of candidates to rescore: for each neighbor, and at least.
 RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
-
-
 # Default width of a graph search, at least: faiss's own 16 misses one in six of
 # 100 neighbors among 3,000 items.
 LEAST_WIDTH = 64
@@ -43,10 +41,10 @@ class FaissIndex(ApproximateIndex):
     | `"IVF256,RaBitQ"` | the same codes inside clusters | size / 8 + 16 |
     | `"SQ8"`, `"PQ16"`, ... | scalar and product quantization | as named |
 
-    Too few items to train a factory on are searched exactly, with a warning. A
-    recall below .98 of the index's own items, tried when it is built, is warned
-    of too. With `load(path, mmap=True)` only faiss's own rows or codes are in
-    memory.
+    A recall below .98 of the index's own items, tried when it is built, is
+    warned of, and so are too few items to train a factory on, which are
+    searched exactly. With `load(path, mmap=True)` only faiss's own rows or
+    codes are in memory.
 
     Args:
         embeddings: as for `ExactIndex`, also the next two.
@@ -63,10 +61,8 @@ class FaissIndex(ApproximateIndex):
 
     Raises:
         ImportError: faiss is not installed.
-        TypeError: labels or ids that are neither numbers nor strings.
-        ValueError: what `ExactIndex` refuses; an unknown factory or
-            parameter; `rescore` with a factory that keeps the vectors
-            themselves.
+        TypeError, ValueError: what `ExactIndex` refuses; an unknown factory
+            or parameter; `rescore` with a factory that keeps the vectors.
 
     Example:
 

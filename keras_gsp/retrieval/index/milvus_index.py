@@ -13,6 +13,7 @@ import numpy as np
 from keras_gsp.ops.extras import needed
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.columns import (
+    blocks_of,
     check_fits,
     checked_ids,
     is_whole,
@@ -24,7 +25,6 @@ from keras_gsp.retrieval.index.search_index import (
     KEPT,
     Items,
     SearchIndex,
-    blocks_of,
     nearest_of,
 )
 from keras_gsp.retrieval.index.search_recall import own_recall, warn_below
@@ -53,9 +53,7 @@ class MilvusIndex(SearchIndex):
     embedded in this process, which no other process can open at the same
     time; `http://host:19530` is a server or cluster.
 
-    Milvus compares with all items until `build` was called. A server then finds
-    most of the nearest items with an HNSW graph; the embedded engine goes on
-    comparing with all, because its graph misses items beside many equal ones.
+    Milvus compares with all items until `build` was called.
 
     Args:
         uri: path ending in `.db`, or `http://...` or `https://...`.
@@ -131,7 +129,8 @@ class MilvusIndex(SearchIndex):
         Args:
             settings: Milvus's `index_type` and `params`. Default `None`: HNSW
                 with 32 links for each item on a server, and FLAT (compares
-                with all) in the embedded engine.
+                with all) in the embedded engine, whose graph misses items
+                beside many equal ones.
         """
         self._check_filled()
         settings = settings or (FLAT if _is_path(self.uri) else HNSW)
@@ -151,7 +150,8 @@ class MilvusIndex(SearchIndex):
         with self._threads.changing:
             for some in blocks_of(ids, READ_ROWS):
                 num_known += self.count({"id": some})
-                self._call("delete", filter=self._expression({"id": some}))
+                expression = milvus_expression({"id": some}, self._dtypes)
+                self._call("delete", filter=expression)
         return num_known
 
     def count(self, where: Where | None = None) -> int:
@@ -202,18 +202,16 @@ class MilvusIndex(SearchIndex):
                 name: _as_stored(values, self._dtypes[name], name)
                 for name, values in columns.items()
             }
+            names = *columns, "embedding"
             step = max(1, BATCH_NUMBERS // rows.shape[1])
-            for start in range(0, len(rows), step):
-                some = slice(start, start + step)
+            for some in blocks_of(range(len(rows)), step):
                 lists = [column[some].tolist() for column in columns.values()]
-                data = [
-                    dict(zip((*columns, "embedding"), row, strict=True))
-                    for row in zip(*lists, list(rows[some]), strict=True)
-                ]
+                values = zip(*lists, list(rows[some]), strict=True)
+                data = [dict(zip(names, one, strict=True)) for one in values]
                 try:
                     self._call("upsert", data=data)
                 except RuntimeError:
-                    if is_new and not start:
+                    if is_new and not some[0]:
                         self._drop()
                     raise
 
@@ -226,20 +224,18 @@ class MilvusIndex(SearchIndex):
         # A few more, so that ties at the end can be broken by id.
         asked, shown = k + 1 + SPARE_CANDIDATES, min(k, len(self))
         width = max(ef or max(64, 4 * k), asked)
-        extra = [column] if column else []
-        names = list(dict.fromkeys(["id", "label", *extra]))
+        names = list(dict.fromkeys(["id", "label", column or "label"]))
         options = {
             "anns_field": "embedding",
             "limit": asked,
             "search_params": {"metric_type": "L2", "params": {"ef": width}},
             **self._selection(where, [*names[1:], "embedding"]),
         }
-        dtypes = self._dtypes
-        nothing = ["" if dtypes[one].kind == "U" else -1 for one in names]
+        dtypes = [self._dtypes[one] for one in names]
+        nothing = [(np.inf, *("" if one.kind == "U" else -1 for one in dtypes))]
         rows = []
-        step = max(
-            1, BATCH_NUMBERS // (asked * (queries.shape[1] + len(names)))
-        )
+        numbers = asked * (queries.shape[1] + len(names))
+        step = max(1, BATCH_NUMBERS // numbers)
         for start in range(0, len(queries), step):
             some = slice(start, start + step)
             with self._threads.reading():
@@ -249,26 +245,24 @@ class MilvusIndex(SearchIndex):
             for query, hits, gone in zip(
                 queries[some], found, excluded[some], strict=True
             ):
-                near = _ranked(query, hits, gone, names)
-                rows.append([*near, *[(np.inf, *nothing)] * shown][:shown])
-        columns = zip(*(zip(*row, strict=True) for row in rows), strict=True)
-        distances, *values = map(np.array, columns)
+                near = _ranked(query, hits, gone, names)[:shown]
+                rows += near + nothing * (shown - len(near))
+        distances, *values = (
+            np.array(one).reshape(len(queries), shown)
+            for one in zip(*rows, strict=True)
+        )
         by_name = dict(zip(names, values, strict=True))
+        groups = by_name[column] if column else None
         return self._neighbors(
-            distances,
-            by_name["id"],
-            by_name["label"],
-            groups=by_name[column] if column else None,
+            distances, by_name["id"], by_name["label"], groups=groups
         )
 
     def _found_exactly(self, queries, k):
         """Reads all items in bounded memory."""
         near: list[Any] = []
         for rows in self._all([*self._dtypes, "embedding"]):
-            embeddings, labels, ids, _ = self._items(
-                sorted(rows, key=lambda row: row["id"])
-            )
-            found = ExactIndex(embeddings, labels, ids).search(queries, k)
+            rows = sorted(rows, key=lambda row: row["id"])
+            found = ExactIndex(*self._items(rows)[:3]).search(queries, k)
             near.append((found.distances, found.ids, found.labels))
             near = [nearest_of(near, k)]
         return self._neighbors(*near[0])
@@ -294,12 +288,9 @@ class MilvusIndex(SearchIndex):
         embeddings = embeddings.reshape(len(rows), self.embedding_size or 0)
         return embeddings, columns.pop("label"), columns.pop("id"), columns
 
-    def _expression(self, where):
-        return milvus_expression(where, self._dtypes)
-
     def _selection(self, where, fields):
         return {
-            "filter": self._expression(where),
+            "filter": milvus_expression(where, self._dtypes),
             "output_fields": fields,
             "consistency_level": "Strong",
         }
@@ -427,26 +418,19 @@ def _check_storable(columns):
                 "Names of `attributes` must be letters, digits and underscores "
                 f"in Milvus, and none of: {WORDS}. Received: {name!r}."
             )
+        problem = ""
         if values.dtype == "uint64":
-            raise ValueError(
-                f"`{shown(name)}` must be below 2**63 in Milvus; strings have "
-                f"no limit. Received: {values.max()}."
-            )
-        if values.dtype.kind != "U":
-            continue
-        letters = np.ascontiguousarray(values).view("uint32")
-        if ((letters >= 0xD800) & (letters < 0xE000)).any():
-            raise ValueError(
-                f"`{shown(name)}` must be valid Unicode in Milvus. "
-                "Received: bytes that are not UTF-8."
-            )
-        if values.dtype.itemsize > MAX_TEXT:
-            longest = max(len(one.encode()) for one in values.tolist())
+            problem = "be below 2**63 in Milvus; strings have no limit. "
+            problem += f"Received: {values.max()}"
+        elif values.dtype.kind == "U":
+            try:
+                longest = max(len(one.encode()) for one in values.tolist())
+            except UnicodeEncodeError:
+                longest, problem = 0, "be valid Unicode. Received: other bytes"
             if longest > MAX_TEXT:
-                raise ValueError(
-                    f"`{shown(name)}` must have at most {MAX_TEXT} bytes in "
-                    f"Milvus. Received: {longest}."
-                )
+                problem = f"have at most {MAX_TEXT} bytes. Received: {longest}"
+        if problem:
+            raise ValueError(f"`{shown(name)}` must {problem}.")
 
 
 def _connected(uri, token, timeout):

@@ -9,9 +9,8 @@ from typing import Any
 class OneWriter:
     """Orders threads that read something and threads that change it.
 
-    `changing` lets one thread prepare a change while others read; what they
-    read must not move. `alone` lets it finish the change: it waits for those
-    that are `reading`, and new ones wait for it. Not reentrant.
+    `changing` lets one thread prepare a change while others read; in `alone`
+    it finishes it: without those that are `reading`. Not reentrant.
     """
 
     def __init__(self) -> None:

@@ -21,16 +21,8 @@ import_scann = partial(
 )
 # Galleries below this size are searched by brute force.
 BRUTE_FORCE_ITEMS = 20_000
-STEPS = (
-    "pca",
-    "truncate",
-    "tree",
-    "upper_tree",
-    "score_ah",
-    "score_brute_force",
-    "reorder",
-    "autopilot",
-)
+STEPS = "pca truncate tree upper_tree score_ah score_brute_force".split()
+STEPS += "reorder", "autopilot"
 
 
 class ScannIndex(ApproximateIndex):
@@ -54,8 +46,7 @@ class ScannIndex(ApproximateIndex):
 
     Raises:
         ImportError: ScaNN is not installed.
-        TypeError: labels or ids that are neither numbers nor strings.
-        ValueError: what `ExactIndex` refuses; an unknown step.
+        TypeError, ValueError: what `ExactIndex` refuses; an unknown step.
 
     Example:
 
@@ -106,11 +97,7 @@ class ScannIndex(ApproximateIndex):
         return max(wanted or reorder["reordering_num_neighbors"], k)
 
     def built_with(self, builder: Any, gallery: Gallery | None = None) -> Any:
-        """Builds a searcher of this gallery.
-
-        `builder` is `scann.scann_ops_pybind.builder`, or
-        `scann.scann_ops.builder` for a TensorFlow graph.
-        """
+        """Builds a searcher by ScaNN's `builder`, of NumPy or of a graph."""
         gallery = self.gallery if gallery is None else gallery
         if self.settings is None:
             self.settings = automatic_settings(len(gallery), self.num_neighbors)
@@ -168,11 +155,7 @@ class ScannIndex(ApproximateIndex):
 def automatic_settings(
     num_items: int, num_neighbors: int
 ) -> dict[str, dict[str, Any]]:
-    """Returns ScaNN's settings for a number of items.
-
-    Large galleries are split into about sqrt(n) leaves, a tenth of which is
-    searched with asymmetric hashing.
-    """
+    """Brute force below 20,000 items; above, sqrt(n) leaves with hashing."""
     if num_items < BRUTE_FORCE_ITEMS:
         return {"score_brute_force": {}}
     num_leaves = round(math.sqrt(num_items))

@@ -1,6 +1,6 @@
 """What all indexes share: search, filters, groups, updates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,8 @@ class SearchIndex:
     ones are ordered by position in the gallery (by id in `MilvusIndex`). An
     engine may miss neighbors: `search_recall` measures how many.
 
-    Threads of one process may search while one of them changes the index: a
-    search answers as before a change or as after it, never in between. Arrays
-    that are given are copied, and arrays that are returned are copies.
+    Threads may search while one changes the index: a search answers as before
+    a change or as after it. Arrays that are given or returned are copied.
 
     Attributes:
         kind: name of the engine.
@@ -53,6 +52,12 @@ class SearchIndex:
     max_neighbors: int | None = None
     _match: MatchThreshold | None = None
     _space: SpaceFingerprint | None = None
+    # Searches with checked arguments (queries, k, an excluded id for each,
+    # where), and with `column`, of which `groups` are the values.
+    _found: Callable[..., Neighbors]
+    _found_exactly: Callable[[np.ndarray, int], Neighbors]
+    # Adds what `checked_items` returns.
+    _put: Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
     def __len__(self) -> int:
         return self.count()
@@ -123,9 +128,6 @@ class SearchIndex:
                 and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus, the
                 width of the graph search, by default the larger of 64 and 4 k.
 
-        Returns:
-            `Neighbors`, with `counts` below k where fewer were found.
-
         Raises:
             RuntimeError: an empty index.
             TypeError: `where` compares strings with numbers.
@@ -151,15 +153,16 @@ class SearchIndex:
             ids = [excluded[i] for i in things for _ in range(photographs)]
             rows = rows.reshape(-1, rows.shape[-1])
             near = self._found(rows, asked, ids, where, **options)
-            if photographs == 1:
-                return near
-            return nearest_to_any(near, photographs, asked)
+            if photographs > 1:
+                near = nearest_to_any(near, photographs, asked)
+            return near
 
         queries = queries.reshape(num_things, photographs, -1)
+        things = np.arange(num_things)
         if group_by is None:
-            return found(np.arange(num_things), int(k))
+            return found(things, int(k))
         most = min(len(self), self.max_neighbors or len(self))
-        return nearest_groups(found, num_things, int(k), most)
+        return nearest_groups(found, things, int(k), most)
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items of each query by comparing with all."""
@@ -217,25 +220,6 @@ class SearchIndex:
         """The dtype of each column: id, label and attributes."""
         raise NotImplementedError
 
-    def _found(
-        self,
-        queries: np.ndarray,
-        k: int,
-        excluded: list[Any],
-        where: Where | None,
-    ) -> Neighbors:
-        """Searches with checked arguments, one excluded id for each query.
-
-        With a keyword `column`, `groups` are its values.
-        """
-        raise NotImplementedError
-
-    def _found_exactly(self, queries: np.ndarray, k: int) -> Neighbors:
-        raise NotImplementedError
-
-    def _put(self, rows: np.ndarray, columns: dict[str, np.ndarray]) -> None:
-        raise NotImplementedError
-
     def _widened(self) -> str | None:
         """Lets an engine look more widely; `None` where it cannot."""
         return None
@@ -284,8 +268,3 @@ class SearchIndex:
             is_match=None if match is None else match.is_match(distances),
             groups=None if groups is None else padded(groups),
         )
-
-
-def blocks_of(ids: Any, size: int = 4096) -> list[Any]:
-    """Cuts ids into blocks of that many, the last one shorter."""
-    return [ids[start : start + size] for start in range(0, len(ids), size)]

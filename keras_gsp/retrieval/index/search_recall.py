@@ -76,10 +76,7 @@ def search_recall(
 
 
 def own_recall(index: SearchIndex, k: int = 10) -> float:
-    """Returns the share of the k nearest that some own items find.
-
-    Equally near items count alike.
-    """
+    """Returns the share of the k nearest, ties alike, that own items find."""
     ids = index.ids()
     step = max(1, len(ids) // OWN_QUERIES)
     rows = index.items(ids[::step][:OWN_QUERIES])[0]

@@ -1,4 +1,4 @@
-"""Filters of a search by label, id and attributes: `SearchIndex.search`."""
+"""Filters of a search by label, id and attributes."""
 
 import json
 import math
@@ -47,10 +47,7 @@ def is_selected(
 def milvus_expression(
     where: Where | None, dtypes: Mapping[str, np.dtype]
 ) -> str:
-    """Returns a filter as an expression of Milvus, `""` without a filter.
-
-    No value can end its own string: all of Milvus's escapes are written.
-    """
+    """Returns a filter as an expression of Milvus, `""` without a filter."""
     terms = [
         f"{name} {test} {_written(value)}"
         for name, test, value in _conditions(where or {}, dtypes)
@@ -96,12 +93,9 @@ def _conditions(
             continue
         values = [_checked(name, one, dtype) for one in as_list(condition)]
         if dtype.kind in "iu":
-            limits = np.iinfo(dtype)
-            values = [
-                int(one)
-                for one in values
-                if one == int(one) and limits.min <= one <= limits.max
-            ]
+            low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+            values = [one for one in values if low <= one <= high]
+            values = [int(one) for one in values if one == int(one)]
         elif dtype.kind == "f":
             values = [one for one in values if float(one) == one]
         yield name, "in", values

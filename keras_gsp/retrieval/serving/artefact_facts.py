@@ -1,7 +1,6 @@
-"""Metadata and model card of an export.
+"""Metadata and model card of an export; neither names a folder of the machine.
 
-The card begins with the metadata that model hubs read: library, license, and
-scores as `model-index`. Neither file names a folder of the machine.
+The card begins with the metadata that model hubs read.
 """
 
 import datetime
@@ -19,22 +18,52 @@ from keras_gsp.storage.checksums import write_checksums
 
 CARD = "README.md"
 _SCORES = ("map_at_r", "precision_at_1", "precision_at_r", "num_queries")
-_TAGS = "keras-gsp", "metric-learning", "image-retrieval"
-_SETTINGS = "backbone", "pooling", "loss", "regularizer", "steps", "seed"
+_SETTINGS = "dataset backbone pooling loss regularizer steps seed".split()
 _USE = (
     "Finding images of the same class in a gallery, also of classes that were "
     "not in the training data."
 )
-_PROTOCOL = (
-    "Measured on images of classes that were not in the training data, each a "
-    "query among all others; the weights were chosen on validation classes."
-)
-_LIMITS = (
-    "- A search always returns a nearest neighbor, also for an image of a "
-    "class that the gallery does not hold.",
-    "- The scores hold for the data above; measure them again on other images.",
-    "- Do not use it to infer a person's identity, health or character.",
-)
+_CARD = """---
+{front}
+---
+
+# Model card
+
+## Intended use
+
+{use}
+
+## Data and training
+
+{data}
+
+## Protocol and scores
+
+Images of classes that were not in the training data, each a query among all \
+others; the weights were chosen on validation classes.
+
+| score | value |
+| --- | --- |
+{scores}
+
+## Unknown images
+
+{unknown}
+
+## Files and preparation
+
+Images of {image_shape} pixels in [0, 255], turned upright (Exif) and cropped \
+to the centered square of {crop_fraction} of the shorter side (`None`: resized \
+as a whole), bilinear, no anti-aliasing; embeddings of {embedding_size} \
+numbers, compared by Euclidean distance.{files}
+
+## Limits
+
+- A search always returns a nearest neighbor, also for an image of a class \
+that the gallery does not hold.
+- The scores hold for the data above; measure them again on other images.
+- Do not use it to infer a person's identity, health or character.
+"""
 
 
 def exported_facts(served: ServedEncoder) -> dict[str, Any]:
@@ -45,7 +74,7 @@ def exported_facts(served: ServedEncoder) -> dict[str, Any]:
     versions = {k: importlib.metadata.version(v) for k, v in packages.items()}
     versions[backend] = importlib.import_module(backend).__version__
     return {
-        **without_folders(served.options.metadata or {}),
+        **without_folders(served.metadata),
         "exported": now.isoformat(timespec="seconds"),
         "versions": versions,
         "image_shape": list(served.image_shape),
@@ -58,10 +87,7 @@ def exported_facts(served: ServedEncoder) -> dict[str, Any]:
 
 
 def without_folders(value: Any) -> Any:
-    """Returns JSON values with paths shortened to their last part.
-
-    Those that are absolute, or lead out of the working folder.
-    """
+    """Returns JSON values with paths out of the working folder shortened."""
     if isinstance(value, dict):
         return {name: without_folders(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -83,18 +109,33 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
 
 def _model_card(facts):
     """A model card in Markdown, from the contents of `metadata.json`."""
-    sections = {
-        "Intended use": [facts.get("intended_use", _USE)],
-        "Data and training": _data(facts),
-        "Protocol and scores": _scores(facts),
-        "Unknown images": _acceptance(facts),
-        "Files and preparation": _preparation(facts),
-        "Limits": _LIMITS,
+    files, unknown = "", "No match threshold: every image gets neighbors."
+    if "gallery_size" in facts:
+        files += f"\n\nThe gallery holds {facts['gallery_size']} images."
+    if "largest_difference" in facts:
+        files += (
+            "\n\nLargest distance to the embeddings of Keras, on "
+            f"{facts['compared_images']} images: "
+            f"{facts['largest_difference']:.1e}."
+        )
+    if config := facts.get("match_threshold"):
+        match = MatchThreshold.from_config(config)
+        unknown = f"A neighbor within {match.distance:.4f} is a match."
+        unknown += f"\n\n{match.table()}" if match.acceptance else ""
+    recipe = facts.get("recipe", {})
+    data = [f"- {one}: {recipe[one]}" for one in _SETTINGS if one in recipe]
+    data += [f"- run: {facts['run']}"] if "run" in facts else []
+    if "command" in facts:
+        data += ["", "Made by:", "", "```bash", facts["command"], "```"]
+    texts = {
+        "front": _front_matter(facts),
+        "use": facts.get("intended_use", _USE),
+        "data": "\n".join(data) or "Not stated.",
+        "scores": "\n".join(_scores(facts)) or "| not measured | |",
+        "unknown": unknown,
+        "files": files,
     }
-    lines = [*_front_matter(facts), "# Model card", ""]
-    for title, section in sections.items():
-        lines += [f"## {title}", "", *section, ""]
-    return "\n".join(lines)
+    return _CARD.format_map(facts | texts)
 
 
 def _front_matter(facts):
@@ -102,7 +143,7 @@ def _front_matter(facts):
     values: dict[str, Any] = {
         "library_name": "keras",
         "pipeline_tag": "image-feature-extraction",
-        "tags": _TAGS,
+        "tags": ["keras-gsp", "metric-learning", "image-retrieval"],
     }
     if facts.get("license"):
         values["license"] = facts["license"]
@@ -125,80 +166,26 @@ def _front_matter(facts):
         }
         name = facts.get("run", "encoder")
         values["model-index"] = [{"name": name, "results": [result]}]
-    lines = [f"{name}: {json.dumps(one)}" for name, one in values.items()]
-    return ["---", *lines, "---", ""]
-
-
-def _data(facts):
-    recipe = facts.get("recipe", {})
-    if not recipe:
-        return ["Not stated."]
-    lines = [f"Data set `{recipe.get('dataset', 'not stated')}`."]
-    lines += [f"- {x}: {recipe[x]}" for x in _SETTINGS if x in recipe]
-    if "run" in facts:
-        lines.append(f"- run: {facts['run']}")
-    if "command" in facts:
-        lines += ["", "Made by:", "", "```bash", facts["command"], "```"]
-    return lines
+    return "\n".join(f"{k}: {json.dumps(v)}" for k, v in values.items())
 
 
 def _scores(facts):
-    scores = facts.get("scores", {})
-    shown = {name: scores[name] for name in _SCORES if name in scores}
-    if not shown:
-        return ["Not measured."]
-    lines = [_PROTOCOL, "", "| score | value |", "| --- | --- |"]
-    for name, value in shown.items():
+    """Rows of the table of scores, and what another file format loses."""
+    scores, lines = facts.get("scores", {}), []
+    for name in (one for one in _SCORES if one in scores):
+        value = scores[name]
         text = f"{value:.4f}" if isinstance(value, float) else str(value)
         if f"lower_{name}" in scores:
             ends = (scores[f"{end}_{name}"] for end in ("lower", "upper"))
             text += " ({:.4f} to {:.4f})".format(*ends)
         lines.append(f"| {name} | {text} |")
     if "map_at_r_of_format" in facts:
-        text = f"MAP@R with this file: {facts['map_at_r_of_format']:.4f}."
-        if lost := facts.get("map_at_r_lost"):
-            # z: no sign of a negative zero.
-            text += (
-                f" Lost to Keras: {lost['difference']:z.4f} "
-                f"({lost['low']:z.4f} to {lost['high']:z.4f})."
-            )
-        times = [facts[f"milliseconds_of_{x}"] for x in ("format", "keras")]
-        text += " One image at a time: {:.1f} ms; with Keras {:.1f} ms."
-        lines += ["", text.format(*times)]
-    return lines
-
-
-def _acceptance(facts):
-    """What the match threshold accepts, of known and of unknown images."""
-    config = facts.get("match_threshold")
-    if not config:
-        return ["No match threshold: every image gets neighbors."]
-    match = MatchThreshold.from_config(config)
-    lines = [f"A neighbor within {match.distance:.4f} is a match."]
-    return [*lines, "", match.table()] if match.acceptance else lines
-
-
-def _preparation(facts):
-    height, width, channels = facts["image_shape"]
-    fraction = facts["crop_fraction"]
-    crop = "resized as a whole"
-    if fraction is not None:
-        crop = (
-            f"cropped to the centered square of {fraction:.4g} of the shorter "
-            "side and resized (bilinear, no anti-aliasing)"
-        )
-    lines = [
-        f"Images are turned upright (Exif), {crop} to {height} x {width} "
-        f"pixels of {channels} channels in [0, 255]; the embedding has "
-        f"{facts['embedding_size']} numbers, compared by Euclidean distance.",
-    ]
-    if "gallery_size" in facts:
-        lines += ["", f"The gallery holds {facts['gallery_size']} images."]
-    if "largest_difference" in facts:
-        text = (
-            "Largest distance to the embeddings of Keras, on "
-            f"{facts['compared_images']} images: "
-            f"{facts['largest_difference']:.1e}."
-        )
-        lines += ["", text]
+        text = "MAP@R with this file: {map_at_r_of_format:.4f}; one image in "
+        text += "{milliseconds_of_format:.1f} ms, with Keras "
+        text += "{milliseconds_of_keras:.1f} ms."
+        lines += ["", text.format(**facts)]
+    if lost := facts.get("map_at_r_lost"):
+        # z: no sign of a negative zero.
+        text = "Lost to Keras: {difference:z.4f} ({low:z.4f} to {high:z.4f})."
+        lines += ["", text.format(**lost)]
     return lines

@@ -36,8 +36,8 @@ class Canaries:
         """Takes some of `files`, by id, with the embeddings of the index."""
         chosen = list(files)[:: -(-len(files) // MOST) or 1]
         embeddings, _, found, _ = index.items(chosen)
-        if not chosen or len(found) != len(chosen):
-            missing = [one for one in chosen if one not in set(found.tolist())]
+        missing = sorted(set(chosen) - set(found.tolist()))
+        if missing or not chosen:
             raise ValueError(
                 "`canaries` must be image files by the ids of items of the "
                 f"index. Received: ids {missing} that it does not hold."
@@ -52,9 +52,9 @@ class Canaries:
 
     def check(self, found: np.ndarray, largest_distance: float) -> float:
         """Returns the largest distance; `RuntimeError` names what moved."""
-        distances = np.linalg.norm(found - self.embeddings, axis=1)
         lengths = np.linalg.norm(self.embeddings, axis=1)
-        distances = distances / np.maximum(lengths, 1.0)
+        distances = np.linalg.norm(found - self.embeddings, axis=1)
+        distances /= np.maximum(lengths, 1.0)
         moved = [
             f"{name}: {distance:.2g}"
             for name, distance in zip(self.ids, distances, strict=True)

@@ -1,5 +1,6 @@
 """Encoders as ONNX and LiteRT files, for programs without TensorFlow."""
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.ops.arguments import check_choice
 from keras_gsp.ops.extras import needed
-from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
+from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.saved_gallery import save_gallery
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
@@ -32,10 +33,7 @@ def export_onnx(
     encoder: keras.Model,
     path: str | Path,
     *,
-    sample_images: Any = None,
     quantization: str | None = None,
-    largest_distance: float | None = None,
-    index: GalleryIndex | None = None,
     **options: Any,
 ) -> None:
     """Writes an encoder as ONNX, compared with Keras, and its gallery.
@@ -52,18 +50,18 @@ def export_onnx(
     Args:
         encoder: as for `export_encoder`.
         path: folder to make.
-        sample_images: (images, height, width, channels), pictures on which
-            the file is compared with Keras. Default `None`: four images of
-            noise, for a file that is not quantized.
         quantization: `"int8"`: dynamic quantization of onnxruntime, weights
             of a quarter of the size. Default `None`: float32.
-        largest_distance: largest Euclidean distance between the embeddings of
-            the file and of Keras (relative to their length where that is above
-            1); beyond it nothing is written. Default `None`: 1e-5, with
-            float16 0.005, with int8 0.05.
-        index: an index in memory, of which the gallery is written. Default
+        **options: those of `export_encoder`, and
+            `sample_images`, (images, height, width, channels), pictures on
+            which the file is compared with Keras; default `None`: four images
+            of noise, for a file that is not quantized.
+            `largest_distance`, largest Euclidean distance between the
+            embeddings of the file and of Keras (relative to their length
+            where that is above 1), beyond which nothing is written; default
+            `None`: 1e-5, with float16 0.005, with int8 0.05.
+            `index`, in memory, of which the gallery is written; default
             `None`: no gallery.
-        **options: as for `export_encoder`.
 
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
@@ -105,53 +103,35 @@ def export_onnx(
     def convert(model, file):
         (images,) = model.inputs
         spec = keras.InputSpec(images.dtype, images.shape, name="images")
-        model.export(
-            str(file), format="onnx", input_signature=[spec], verbose=False
-        )
+        model.export(file, format="onnx", input_signature=[spec], verbose=False)
         if quantization is not None:
             quantize = _onnx("onnxruntime.quantization").quantize_dynamic
             quantize(file, file)
 
-    served = ServedEncoder(
-        encoder, index, backends=("tensorflow", "jax"), **options
-    )
-    pictures = _pictures(served, sample_images, quantization)
-    facts = {"format": "onnx", "quantization": quantization}
-    _write(path, convert, served, index, pictures, facts, largest_distance)
+    options["backends"] = "tensorflow", "jax"
+    _write(encoder, path, ONNX, convert, quantization, **options)
 
 
 def export_litert(
     encoder: keras.Model,
     path: str | Path,
     *,
-    sample_images: Any = None,
     quantization: str | None = None,
-    largest_distance: float | None = None,
-    index: GalleryIndex | None = None,
     **options: Any,
 ) -> None:
     """Writes an encoder as LiteRT (TFLite), compared with Keras.
 
     The folder is that of `export_onnx`, with `encoder.tflite`; the batch size
-    is dynamic (`resize_tensor_input`).
+    is dynamic (`resize_tensor_input`). Needs TensorFlow as the backend.
 
     Args:
         encoder: as for `export_encoder`.
         path: folder to make.
-        sample_images: as for `export_onnx`.
         quantization: of the converter: `"float16"`, weights of half the size,
             or `"int8"`, weights of a quarter; activations stay float, because
             the pooling's solver needs more than 8 bits. Default `None`:
             float32.
-        largest_distance: as for `export_onnx`.
-        index: as for `export_onnx`.
-        **options: as for `export_encoder`.
-
-    Raises:
-        FileExistsError: `path` exists and `overwrite` is `False`.
-        RuntimeError: another backend than TensorFlow, or a file that does
-            not agree with Keras.
-        ValueError: what `export_onnx` refuses.
+        **options: as for `export_onnx`, and so are the errors.
     """
     check_choice(None, "float16", "int8", quantization=quantization)
 
@@ -163,12 +143,9 @@ def export_litert(
             settings["optimizations"] = [tf.lite.Optimize.DEFAULT]
         if quantization == "float16":
             settings["target_spec"] = {"supported_types": [tf.float16]}
-        model.export(str(file), format="litert", verbose=False, **settings)
+        model.export(file, format="litert", verbose=False, **settings)
 
-    served = ServedEncoder(encoder, index, **options)
-    pictures = _pictures(served, sample_images, quantization)
-    facts = {"format": "litert", "quantization": quantization}
-    _write(path, convert, served, index, pictures, facts, largest_distance)
+    _write(encoder, path, LITERT, convert, quantization, **options)
 
 
 class PortableEncoder:
@@ -197,26 +174,30 @@ class PortableEncoder:
         self._embed = _RUNNERS[found[0]](folder / found[0])
 
     def embed(self, images: Any) -> np.ndarray:
-        """Embeds images of the encoder's size.
+        """Embeds images (batch, height, width, channels), (batch, size).
 
-        Args:
-            images: (batch, height, width, channels), pixels in [0, 255],
-                prepared as in the metadata.
-
-        Returns:
-            (batch, embedding_size), float32.
-
-        Raises:
-            ValueError: images of another shape.
+        Pixels are in [0, 255], prepared as in the metadata; another shape
+        than the encoder's is a `ValueError`.
         """
-        images = np.asarray(images)
-        _check_shape(images, tuple(self.facts["image_shape"]), "images")
+        images = _checked(images, tuple(self.facts["image_shape"]), "images")
         return self._embed(images.astype(self.facts["input_dtype"]))
 
 
-def _pictures(served, images, quantization):
-    """Images of the encoder's size and dtype to compare a file on."""
-    if images is None:
+def _write(
+    encoder,
+    path,
+    name,
+    convert,
+    quantization,
+    *,
+    sample_images=None,
+    largest_distance=None,
+    index=None,
+    **options,
+):
+    """Writes a folder unless the file's embeddings leave those of Keras."""
+    served = ServedEncoder(encoder, index, **options)
+    if sample_images is None:
         if quantization is not None:
             raise ValueError(
                 "`sample_images` must be pictures to compare a quantized file "
@@ -224,37 +205,33 @@ def _pictures(served, images, quantization):
                 f"quantization={quantization!r}."
             )
         noise = np.random.default_rng(0)
-        images = noise.integers(0, 256, (4, *served.image_shape))
-    images = np.asarray(images).astype(served.dtype)
-    _check_shape(images, served.image_shape, "sample_images", least=1)
-    return images
-
-
-def _write(path, convert, served, index, images, facts, bound):
-    """Writes a folder unless the file's embeddings leave those of Keras."""
+        sample_images = noise.integers(0, 256, (4, *served.image_shape))
+    images = _checked(sample_images, served.image_shape, "sample_images", 1)
+    images = images.astype(served.dtype)
     if index is not None:
         index._check_filled()
-    bound = BOUNDS[facts["quantization"]] if bound is None else bound
-    name = ONNX if facts["format"] == "onnx" else LITERT
+    if largest_distance is None:
+        largest_distance = BOUNDS[quantization]
     outputs = served.encoder.predict_on_batch(images)
     expected = np.asarray(embedding_of(outputs), "float32")
     numbers = [str(i) for i in range(len(images))]
-    with whole_folder(path, overwrite=served.options.overwrite) as folder:
-        _convert(convert, served, folder / name)
+    with whole_folder(path, overwrite=served.overwrite) as folder:
+        with _traced():
+            convert(_alone(served), str(folder / name))
         embed = _RUNNERS[name](folder / name)
         # The first image alone: the batch is dynamic.
         found = np.concatenate([embed(images[:1]), embed(images)[1:]])
         every = Canaries(numbers, images, expected, served.space)
-        facts = exported_facts(served) | facts
-        facts |= {
+        facts = exported_facts(served) | {
+            "format": "onnx" if name == ONNX else "litert",
+            "quantization": quantization,
             "input_dtype": served.dtype,
-            "largest_difference": every.check(found, bound),
+            "largest_difference": every.check(found, largest_distance),
             "compared_images": len(images),
         }
         # Dynamic quantization depends on the batch: as `verify_export` does.
         some = images[:MOST]
-        carried = numbers[:MOST], some, embed(some), served.space
-        Canaries(*carried).save(folder)
+        Canaries(numbers[:MOST], some, embed(some), served.space).save(folder)
         if index is not None:
             (folder / GALLERY).mkdir()
             save_gallery(index, folder / GALLERY, {"kind": ExactIndex.kind})
@@ -264,14 +241,12 @@ def _write(path, convert, served, index, images, facts, bound):
         write_facts(folder, facts)
 
 
-def _convert(convert, served, file):
+def _traced():
     if keras.backend.backend() != "tensorflow":
-        convert(_alone(served), file)
-        return
+        return contextlib.nullcontext()
     from keras_gsp.retrieval.serving.signatures import gradients_forgotten
 
-    with gradients_forgotten():
-        convert(_alone(served), file)
+    return gradients_forgotten()
 
 
 def _alone(served):
@@ -282,17 +257,18 @@ def _alone(served):
     return keras.Model(images, outputs)
 
 
-def _check_shape(images, shape, name, least=0):
+def _checked(images, shape, name, least=0):
+    images = np.asarray(images)
     if images.shape[1:] != shape or len(images) < least:
         raise ValueError(
             f"`{name}` must have the shape (batch, {str(shape)[1:-1]}). "
             f"Received: {images.shape}."
         )
+    return images
 
 
 def _onnx_runner(file):
-    onnxruntime = _onnx("onnxruntime")
-    session = onnxruntime.InferenceSession(
+    session = _onnx("onnxruntime").InferenceSession(
         str(file), providers=["CPUExecutionProvider"]
     )
     name = session.get_inputs()[0].name
@@ -307,15 +283,15 @@ def _litert_runner(file):
 
         Interpreter = tf.lite.Interpreter
     interpreter = Interpreter(model_path=str(file))
-    given = interpreter.get_input_details()[0]
-    answer = interpreter.get_output_details()[0]
+    given = interpreter.get_input_details()[0]["index"]
+    answer = interpreter.get_output_details()[0]["index"]
 
     def embed(images):
-        interpreter.resize_tensor_input(given["index"], images.shape)
+        interpreter.resize_tensor_input(given, images.shape)
         interpreter.allocate_tensors()
-        interpreter.set_tensor(given["index"], images)
+        interpreter.set_tensor(given, images)
         interpreter.invoke()
-        return interpreter.get_tensor(answer["index"])
+        return interpreter.get_tensor(answer)
 
     return embed
 

@@ -1,6 +1,5 @@
 """What an export serves: an encoder, and how its images are prepared."""
 
-import dataclasses
 import functools
 from typing import Any
 
@@ -19,34 +18,11 @@ from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportOptions:
-    """The options that all exports share; `export_encoder` describes them."""
-
-    image_size: int | tuple[int, int] | None = None
-    crop_fraction: float | str | None = "auto"
-    max_pixels: int = MAX_PIXELS
-    truncate_to: int | None = None
-    metadata: dict[str, Any] | None = None
-    overwrite: bool = False
-
-    def __post_init__(self) -> None:
-        check_count(max_pixels=self.max_pixels)
-        fraction = self.crop_fraction
-        if fraction not in ("auto", None) and (
-            isinstance(fraction, str) or not 0.0 < float(fraction) <= 1.0
-        ):
-            raise ValueError(
-                '`crop_fraction` must be in (0, 1], None or "auto". '
-                f"Received: crop_fraction={fraction!r}."
-            )
-
-
 class ServedEncoder:
     """Decodes and embeds images: the common part of all exports.
 
-    `options` are those of `ExportOptions`; `backends` are the Keras backends
-    that it works on, `None` for all.
+    `backends` are the Keras backends that it works on, `None` for all;
+    `export_encoder` describes the other options.
     """
 
     def __init__(
@@ -55,7 +31,12 @@ class ServedEncoder:
         index: SearchIndex | None = None,
         *,
         backends: tuple[str, ...] | None = ("tensorflow",),
-        **options: Any,
+        image_size: int | tuple[int, int] | None = None,
+        crop_fraction: float | str | None = "auto",
+        max_pixels: int = MAX_PIXELS,
+        truncate_to: int | None = None,
+        metadata: dict[str, Any] | None = None,
+        overwrite: bool = False,
     ) -> None:
         backend = keras.backend.backend()
         if backends is not None and backend not in backends:
@@ -64,19 +45,19 @@ class ServedEncoder:
                 f"Received: {backend!r}. Save the encoder as .keras and "
                 "export it where KERAS_BACKEND=tensorflow."
             )
-        self.options = ExportOptions(**options)
-        truncate_to = self.options.truncate_to
+        check_count(max_pixels=max_pixels)
+        self.max_pixels = int(max_pixels)
+        self.metadata, self.overwrite = metadata or {}, overwrite
         given = truncate_encoder(encoder, truncate_to)
         check_space(given, index)
-        encoder = truncate_encoder(merge_lora(encoder), truncate_to)
-        self.encoder = encoder
         # Merged weights differ from those that made the index by rounding.
         self.space = space_fingerprint(given)
-        self.max_pixels = int(self.options.max_pixels)
+        encoder = truncate_encoder(merge_lora(encoder), truncate_to)
+        self.encoder = encoder
         # Height, width and channels.
-        self.image_shape = _image_shape(encoder, self.options.image_size)
+        self.image_shape = _image_shape(encoder, image_size)
         self.crop_fraction, self.background = _expected_cut(
-            encoder, index, self.options.crop_fraction, self.image_shape[:2]
+            encoder, index, crop_fraction, self.image_shape[:2]
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
 
@@ -130,6 +111,13 @@ class ServedEncoder:
 
 def _expected_cut(encoder, index, crop_fraction, size):
     """Crop fraction and background; 1.0 and white where neither knows them."""
+    if crop_fraction not in ("auto", None) and (
+        isinstance(crop_fraction, str) or not 0 < crop_fraction <= 1
+    ):
+        raise ValueError(
+            '`crop_fraction` must be in (0, 1], None or "auto". '
+            f"Received: crop_fraction={crop_fraction!r}."
+        )
     of_index = getattr(index, "preprocessing", None)
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:

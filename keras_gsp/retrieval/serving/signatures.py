@@ -19,18 +19,6 @@ from keras_gsp.retrieval.serving.served_retriever import (
 from keras_gsp.storage.whole import whole_folder
 
 
-def write_saved_model(
-    served: ServedEncoder,
-    gallery: ServedGallery | None,
-    facts: dict[str, Any],
-    path: str | Path,
-    canaries: Canaries | None = None,
-) -> None:
-    """Writes an encoder, and the search of a gallery, with their metadata."""
-    with gradients_forgotten():
-        _write(served, gallery, facts, path, canaries)
-
-
 @contextlib.contextmanager
 def gradients_forgotten() -> Iterator[None]:
     """Frees the graphs that are traced inside.
@@ -51,7 +39,15 @@ def gradients_forgotten() -> Iterator[None]:
                 registry.pop(name, None)
 
 
-def _write(served, gallery, facts, path, canaries):
+@gradients_forgotten()
+def write_saved_model(
+    served: ServedEncoder,
+    gallery: ServedGallery | None,
+    facts: dict[str, Any],
+    path: str | Path,
+    canaries: Canaries | None = None,
+) -> None:
+    """Writes an encoder, and the search of a gallery, with their metadata."""
     module = tf.Module()
     module.encoder_variables = served.variables
     signatures = _signatures(served, gallery)
@@ -65,7 +61,7 @@ def _write(served, gallery, facts, path, canaries):
             facts["no_explain"] = str(error)
     facts["signatures"] = sorted(signatures)
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with whole_folder(path, overwrite=served.options.overwrite) as folder:
+    with whole_folder(path, overwrite=served.overwrite) as folder:
         tf.saved_model.save(module, str(folder), signatures, options)
         _forget_custom_gradients(folder / "saved_model.pb")
         if canaries is not None:
@@ -105,21 +101,19 @@ def _signatures(served, gallery):
         answer = {"embedding": served.embedded(images)}
         return like_leading(answer, images, num_own=3)
 
-    def embedding(embeddings, is_read):
-        return {"embedding": _where_read(embeddings, is_read)}
-
-    def neighbors_by(search):
-        def neighbors(embeddings, is_read):
-            return gallery.described(*search(embeddings), is_read)
-
-        return neighbors
+    def embedding(rows, is_read):
+        return {"embedding": _where_read(rows, is_read)}
 
     signatures = {"embed": of_files(embedding)}
     for dtype in ("uint8", "float32"):
         spec = [tf.TensorSpec(None, dtype, name="images")]
         signatures[f"embed_{dtype}"] = tf.function(of_pixels, spec)
     for name, search in ({} if gallery is None else gallery.searches).items():
-        signatures[name] = of_files(neighbors_by(search))
+        signatures[name] = of_files(
+            lambda rows, is_read, search=search: gallery.described(
+                *search(rows), is_read
+            )
+        )
     return signatures
 
 
@@ -144,8 +138,8 @@ def _explain_signature(served):
         answer = {
             name: _where_read(value, is_read) for name, value in shares.items()
         }
-        answer["query_status"] = query_status
-        answer["neighbor_status"] = neighbor_status
+        status = "query_status", "neighbor_status"
+        answer |= zip(status, (query_status, neighbor_status), strict=True)
         return like_leading(answer, query_bytes)
 
     return explain
@@ -157,6 +151,5 @@ def _strings(name):
 
 def _where_read(values, is_read):
     """Replaces the outputs of unreadable images by zeros."""
-    rank = len(values.shape)
-    mask = tf.reshape(is_read, [-1] + [1] * (rank - 1))
+    mask = tf.reshape(is_read, [-1] + [1] * (len(values.shape) - 1))
     return tf.where(mask, values, tf.zeros_like(values))

@@ -51,17 +51,13 @@ def test_rows_are_padded_after_the_neighbors_found():
 
 
 @needs_scann
-def test_pickled_ids_are_refused(tmp_path):
+def test_pickled_ids_and_bad_options_are_refused(tmp_path):
     ScannIndex(ROWS[:30]).save(tmp_path / "index")
     (tmp_path / "index" / "scann" / "scann_docids.pkl").write_bytes(b"\x80")
     with pytest.raises(ValueError, match="never loaded.*scann_docids"):
         ScannIndex.load(tmp_path / "index")
     with pytest.raises(ValueError, match="kind 'exact'.*kind 'scann'"):
         ExactIndex.load(tmp_path / "index")
-
-
-@needs_scann
-def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="forest"):
         ScannIndex(np.eye(3), settings={"forest": {}})
     with pytest.raises(ValueError, match="num_neighbors=0"):

@@ -24,12 +24,9 @@ def test_recall_and_map_at_r_of_missing_neighbors():
     # Query 0 finds one of {0, 1}, query 1 both of {3, 4}.
     assert facts["recall"] == pytest.approx(3 / 4)
     # R is 3; hits of query 0 at ranks 1 and 3, then at 1 and 2.
-    assert facts["map_at_r_exact"] == pytest.approx(
-        ((1 + 2 / 3) / 3 + (1 + 1) / 3) / 2
-    )
-    assert facts["map_at_r_approximate"] == pytest.approx(
-        ((1 + 1) / 3 + (1 + 1) / 3) / 2
-    )
+    scores = ((1 + 2 / 3) / 3 + 2 / 3) / 2, (2 / 3 + 2 / 3) / 2
+    assert facts["map_at_r_exact"] == pytest.approx(scores[0])
+    assert facts["map_at_r_approximate"] == pytest.approx(scores[1])
     nobody = compared(exact, near, labels, np.array([0, 0]), 2)
     assert nobody["map_at_r_exact"] is None
 
@@ -40,7 +37,6 @@ def test_the_loss_of_rounded_embeddings_is_measured():
     labels = np.arange(2000) % 40
     queries = rows[:50] + 0.1 * rng.normal(size=(50, 16))
     small = ExactIndex(rows, labels, storage="float16")
-    assert search_recall(small, queries, labels[:50])["recall"] == 1.0
     whole = ExactIndex(rows, labels)
     facts = search_recall(small, queries, labels[:50], reference=whole)
     assert 0.9 < facts["recall"] <= 1.0

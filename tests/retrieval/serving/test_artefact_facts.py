@@ -8,20 +8,13 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     write_facts,
 )
 
-FACTS = {
-    "image_shape": [32, 32, 3],
-    "crop_fraction": 1.0,
-    "embedding_size": 8,
+BARE = {"image_shape": [32, 32, 3], "crop_fraction": 1.0, "embedding_size": 8}
+SCORES = {"map_at_r": 0.31, "lower_map_at_r": 0.29, "upper_map_at_r": 0.33}
+FACTS = BARE | {
     "run": "birds,seed=0",
     "license": "apache-2.0",
     "recipe": {"dataset": "folder", "data_dir": "birds.zip"},
-    "scores": {
-        "map_at_r": 0.31,
-        "lower_map_at_r": 0.29,
-        "upper_map_at_r": 0.33,
-        "precision_at_1": 0.7,
-        "num_queries": 50,
-    },
+    "scores": SCORES | {"precision_at_1": 0.7, "num_queries": 50},
 }
 
 
@@ -41,22 +34,17 @@ def test_a_card_begins_with_what_hubs_read(tmp_path):
     (entry,) = values["model-index"]
     (result,) = entry["results"]
     assert entry["name"] == "birds,seed=0"
-    assert result["dataset"] == {
-        "type": "folder",
-        "name": "birds",
-        "split": "test",
-    }
+    data = {"type": "folder", "name": "birds", "split": "test"}
+    assert result["dataset"] == data
     first, second = result["metrics"]
     assert first["type"] == "map_at_r" and first["value"] == 0.31
     assert first["args"] == {"confidence": 0.95, "interval": [0.29, 0.33]}
     assert second["type"] == "precision_at_1" and "args" not in second
     assert "| map_at_r | 0.3100 (0.2900 to 0.3300) |" in card
-
-
-def test_a_card_without_scores_has_no_index(tmp_path):
-    facts = {name: FACTS[name] for name in list(FACTS)[:3]}
-    values, _ = front_matter(tmp_path, facts)
+    assert "| num_queries | 50 |" in card and "- dataset: folder" in card
+    values, card = front_matter(tmp_path, BARE)
     assert "model-index" not in values and "license" not in values
+    assert "not measured" in card and "Not stated." in card
 
 
 def test_metadata_keep_no_folder_of_the_machine():
