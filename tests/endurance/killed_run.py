@@ -7,13 +7,12 @@ import signal
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from training.recipes.recipe import Recipe
-from training.runs.distribution import Distribution, Kind
+from training.runs.distribution import Distribution
 
 SMALL = Recipe.of(
     dataset="glyphs",
@@ -46,25 +45,25 @@ RECIPES = {
     "LoRA": SMALL.with_(lora_rank=2),
     TWO_DEVICES: CCP,
 }
-PROXIES = "keras_gsp.callbacks.chance_constrained.new_proxies"
+# The function whose call is that moment.
 CALLS = {
     "step": "training.runs.progress.ProgressBar.on_train_batch_end",
     "evaluation": "keras_gsp.callbacks.retrieval_evaluation.retrieval_scores",
-    "problem": f"{PROXIES}.greedy_k_center",
+    "problem": "keras_gsp.callbacks.chance_constrained.new_proxies"
+    ".greedy_k_center",
 }
-"""Name -> the function whose call is that moment."""
 
 
-def kill_now() -> None:
+def kill_now():
     """Ends the process as `kill -9` does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_in_call(place: str, number: int) -> None:
+def kill_in_call(place, number):
     """Kills the process at the `number`-th call of a place."""
     original, calls = pkgutil.resolve_name(CALLS[place]), itertools.count(1)
 
-    def killing(*args: Any, **kwargs: Any) -> Any:
+    def killing(*args, **kwargs):
         if next(calls) == number:
             kill_now()
         return original(*args, **kwargs)
@@ -72,22 +71,21 @@ def kill_in_call(place: str, number: int) -> None:
     mock.patch(CALLS[place], killing).start()
 
 
-def kill_in_write(number: int) -> None:
+def kill_in_write(number):
     """Kills the process half-way through its `number`-th file."""
-    fsync, calls = os.fsync, []
+    fsync, calls = os.fsync, itertools.count(1)
 
-    def killing_fsync(descriptor: int) -> None:
-        calls.append(descriptor)
+    def killing_fsync(descriptor):
         # Two calls a file: the file, then its folder.
-        if len(calls) == 2 * number - 1:
+        if next(calls) == 2 * number - 1:
             os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
             kill_now()
         fsync(descriptor)
 
-    os.fsync = killing_fsync  # type: ignore[assignment]
+    os.fsync = killing_fsync
 
 
-def small_splits(seed: int) -> Any:
+def small_splits(seed):
     """Noisy colors in memory, with training, validation and test classes."""
     from keras_gsp.data import ImageSet
     from training.datasets.image_set import RetrievalSplits
@@ -98,28 +96,14 @@ def small_splits(seed: int) -> Any:
         labels = np.repeat(np.arange(len(names)), 6)
         colors = generator.integers(90, 130, (len(names), 1, 1, 3))
         noise = generator.integers(0, 120, (len(labels), 16, 16, 3))
-        return ImageSet(
-            labels=labels,
-            class_names=tuple(names),
-            images=(colors[labels] + noise).astype("uint8"),
-        )
+        images = (colors[labels] + noise).astype("uint8")
+        return ImageSet(labels=labels, class_names=tuple(names), images=images)
 
-    return RetrievalSplits(
-        "colors",
-        train=colored("abcdef"),
-        test=colored("xyz"),
-        validation=colored("mno"),
-    )
+    train, test, validation = map(colored, ("abcdef", "xyz", "mno"))
+    return RetrievalSplits("colors", train, test, validation=validation)
 
 
-def train_and_die(
-    folder: str,
-    recipe: str,
-    seed: int,
-    place: str = "any",
-    number: int = 0,
-    eager: bool = False,
-) -> None:
+def train_and_die(folder, recipe, seed, place, number, eager):
     """Trains a small run of `RECIPES` in a folder, or resumes it.
 
     The process kills itself at the `number`-th visit of `place`: a key of
@@ -140,31 +124,23 @@ def train_and_die(
         import tensorflow as tf
 
         tf.config.run_functions_eagerly(True)
-
-    kind: Kind = "none"
     if recipe == TWO_DEVICES:
         # Read when JAX counts its devices.
         os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
-        kind = "data"
     train_run(
         RECIPES[recipe].with_(seed=seed),
         small_splits(seed),
         RunDirectory(Path(folder)),
-        distribution=Distribution(kind),
+        distribution=Distribution("data" if recipe == TWO_DEVICES else "none"),
     )
 
 
-def train_in_process(folder: str, *arguments: Any) -> None:
+def train_in_process(folder, *arguments):
     """`train_and_die`; an error is written to `error.txt` beside the folder."""
     # TensorFlow's generated files; a killed process leaves them.
     tempfile.tempdir = str(Path(folder).parent)
     try:
         train_and_die(folder, *arguments)
     except Exception:
-        error_file(folder).write_text(traceback.format_exc())
+        (Path(folder).parent / "error.txt").write_text(traceback.format_exc())
         raise
-
-
-def error_file(folder: str | Path) -> Path:
-    """The file of a run's error."""
-    return Path(folder).parent / "error.txt"

@@ -60,21 +60,6 @@ def test_contributions_add_up_to_the_similarity(normalization, options, tokens):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
-def test_maps_are_the_pooling_weights_split_over_prototypes():
-    encoder = encoder_with(pooling())
-    shares = explain(encoder, images(2), images(2, seed=1))
-    layer = encoder.layers[-2]
-    features = keras.Model(encoder.input, layer.input)(images(2))
-    np.testing.assert_allclose(
-        shares.query_weights, layer.pooling_weights(features), atol=1e-6
-    )
-    np.testing.assert_allclose(
-        shares.query_maps.sum(axis=-1), shares.query_weights, atol=1e-6
-    )
-    np.testing.assert_allclose(shares.query_weights.sum(axis=(1, 2)), 1, 1e-5)
-    assert shares.neighbor_maps.shape == (2, 6, 6, 5)
-
-
 def test_pair_contributions_equal_the_loop_over_places_and_prototypes():
     encoder = encoder_with(pooling())
     query, neighbor = images(1), images(1, seed=1)
@@ -95,6 +80,13 @@ def test_pair_contributions_equal_the_loop_over_places_and_prototypes():
     np.testing.assert_allclose(
         shares.pair_contributions[0], expected, rtol=1e-4, atol=1e-6
     )
+    # Maps are the pooling weights, split over prototypes.
+    weights = layer.pooling_weights(taken.predict(query, verbose=0)[0])
+    np.testing.assert_allclose(shares.query_weights, weights, atol=1e-6)
+    np.testing.assert_allclose(
+        shares.query_maps.sum(axis=-1), weights, atol=1e-6
+    )
+    assert shares.neighbor_maps.shape == (1, 6, 6, 5)
 
 
 def matched_apart_from_what_is_pooled():

@@ -1,7 +1,5 @@
 """Retriever: folders, files and pictures in, named photographs out."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
@@ -92,8 +90,7 @@ def test_a_box_is_what_is_searched_for(photos, encoder):
 
 def test_photographs_come_and_go(photos, encoder):
     retriever = Retriever.from_folder(photos, encoder)
-    assert len(retriever) == 4 and retriever.delete("top.png") == 1
-    assert retriever.delete(["cat/1.png", "unknown"]) == 1
+    assert retriever.delete(["top.png", "cat/1.png", "unknown"]) == 2
     retriever.add(photos / "top.png", labels=["owl"])
     found = retriever.search(photos / "top.png", k=1)
     assert found.ids[0, 0] == "top.png" and found.labels[0, 0] == "owl"
@@ -104,7 +101,7 @@ def test_photographs_come_and_go(photos, encoder):
     assert bare.index.ids().tolist() == [(photos / "top.png").as_posix()]
 
 
-def test_a_saved_retriever_answers_alike_and_has_canaries(photos, tmp_path):
+def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
     retriever = Retriever.from_folder(photos, means(), crop_fraction=0.8)
     path = tmp_path / "saved"
     retriever.save(path)
@@ -115,58 +112,39 @@ def test_a_saved_retriever_answers_alike_and_has_canaries(photos, tmp_path):
     np.testing.assert_allclose(first.distances, second.distances, atol=1e-6)
     facts = verify_export(path)
     assert facts["num_canaries"] == 4 and facts["largest_distance"] < 1e-5
-    again.add(file)
     with pytest.raises(FileExistsError):
         again.save(path)
-    again.save(path, overwrite=True)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
 
-
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="SavedModels"
-)
-def test_an_export_answers_as_the_retriever(photos, encoder, tmp_path):
-    import tensorflow as tf
-
-    retriever = Retriever.from_folder(photos, encoder, crop_fraction=0.8)
-    retriever.export(tmp_path / "export", neighbors=3)
-    assert verify_export(tmp_path / "export")["num_canaries"] == 4
-    model = tf.saved_model.load(str(tmp_path / "export"))
-    file = photos / "cat" / "2.png"
-    answer = model.signatures["search_exact"](
-        image_bytes=tf.constant([file.read_bytes()])
-    )
-    expected = retriever.search(file, 3)
-    ids = [one.decode() for one in answer["ids"].numpy()[0]]
-    assert ids == expected.ids[0].tolist()
+        again.export(path, neighbors=3, overwrite=True)
+        assert verify_export(path)["num_canaries"] == 4
+        answer = tf.saved_model.load(str(path)).signatures["search_exact"](
+            image_bytes=tf.constant([file.read_bytes()])
+        )
+        ids = [one.decode() for one in answer["ids"].numpy()[0]]
+        assert ids == first.ids[0, :3].tolist()
 
 
 def test_wrong_calls_are_refused_by_name(photos, encoder, tmp_path):
     retriever = Retriever.from_folder(photos, encoder)
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"no image")
-    for call, error, words in [
-        (lambda: retriever.search(bad), ValueError, "bad.jpg: unreadable"),
-        (lambda: retriever.search(b"no"), ValueError, "image 0: unreadable"),
-        (lambda: retriever.search("absent.jpg"), FileNotFoundError, "absent"),
-        (lambda: retriever.search(np.zeros((5, 5, 3))), TypeError, "float64"),
-        (lambda: retriever.search(bad, k=0), ValueError, "unreadable"),
-        (lambda: retriever.add([bad]), ValueError, "bad.jpg .unreadable"),
+    absent = tmp_path / "x"
+    for call, arguments, error, words in [
+        (retriever.search, [bad], ValueError, "bad.jpg: unreadable"),
+        (retriever.search, [b"no"], ValueError, "image 0: unreadable"),
+        (retriever.search, ["absent.jpg"], FileNotFoundError, "absent"),
+        (retriever.search, [np.zeros((5, 5, 3))], TypeError, "float64"),
+        (retriever.add, [[bad]], ValueError, "bad.jpg .unreadable"),
         (
-            lambda: Retriever.from_folder(tmp_path / "x", encoder),
+            Retriever.from_folder,
+            [absent, encoder],
             FileNotFoundError,
             "must be a folder",
         ),
-        (
-            lambda: Retriever(means(0.5), retriever.index),
-            ValueError,
-            "another encoder",
-        ),
-        (
-            lambda: Retriever.load(tmp_path),
-            FileNotFoundError,
-            "must hold metadata.json",
-        ),
+        (Retriever, [means(0.5), retriever.index], ValueError, "another enc"),
+        (Retriever.load, [tmp_path], FileNotFoundError, "hold metadata.json"),
     ]:
         with pytest.raises(error, match=words):
-            call()
-    assert isinstance(retriever.folder, pathlib.Path)
+            call(*arguments)

@@ -13,14 +13,11 @@ def collection(classes=8, images=12, size=16, noise=0.15, seed=0):
     return rows.astype("float32"), labels
 
 
-def test_a_clean_collection_has_no_suspects():
+def test_what_is_planted_is_found_and_nothing_else():
     found = gsp.retrieval.suspects(*collection())
     assert not len(found.wrong_labels) and not len(found.duplicates)
     assert not found.same_classes
     assert found.agreement.min() > 0.8 and found.label_scores.min() > 0.5
-
-
-def test_what_is_planted_is_found():
     rows, labels = collection(images=40)
     names = np.array([f"class {label}" for label in labels])
     names[[5, 130]] = "class 7", "class 6"
@@ -34,10 +31,14 @@ def test_what_is_planted_is_found():
     assert found.outliers[0] == 321
 
 
-def test_a_class_under_two_names_is_found():
+def test_a_class_under_two_names_and_one_of_one_item():
     rows, labels = collection()
     labels = np.where((labels == 2) & (np.arange(len(labels)) % 2), 9, labels)
-    assert gsp.retrieval.suspects(rows, labels).same_classes == [(2, 9)]
+    labels[0] = 99
+    found = gsp.retrieval.suspects(rows, labels)
+    assert found.same_classes == [(2, 9)]
+    assert found.label_scores[0] == 1 and found.agreement[0] == 1
+    assert not len(found.wrong_labels)
 
 
 def test_scores_are_those_of_a_loop():
@@ -74,14 +75,6 @@ def test_scores_are_those_of_a_loop():
     np.testing.assert_allclose(
         found.agreement, (labels[near] == labels[:, None]).mean(axis=1)
     )
-
-
-def test_the_only_item_of_a_class_is_not_judged():
-    rows, labels = collection()
-    labels[0] = 99
-    found = gsp.retrieval.suspects(rows, labels)
-    assert found.label_scores[0] == 1 and found.agreement[0] == 1
-    assert not len(found.wrong_labels)
 
 
 def test_items_need_not_be_their_own_first_neighbor():

@@ -14,12 +14,6 @@ from keras_gsp.storage.checksums import write_checksums
 from tests.retrieval.test_retriever import means, photos  # noqa: F401
 
 
-def changed(folder, encoder):
-    """Replaces the encoder of a saved retriever, with its checksums."""
-    encoder.save(folder / "encoder.keras")
-    write_checksums(folder)
-
-
 def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
     encoder, path = means(), tmp_path / "saved"
     retriever = Retriever.from_folder(photos, encoder)
@@ -43,7 +37,8 @@ def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
 def test_canaries_of_another_encoder_are_refused(photos, tmp_path):  # noqa: F811
     path = tmp_path / "saved"
     Retriever.from_folder(photos, means()).save(path)
-    changed(path, means(1 / 250))
+    means(1 / 250).save(path / "encoder.keras")
+    write_checksums(path)
     with pytest.raises(ValueError, match="made by another encoder"):
         verify_export(path)
 

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from keras_gsp.retrieval import MilvusIndex
-from keras_gsp.retrieval.index import search_index
-from keras_gsp.retrieval.index.milvus_index import MilvusIndex as Milvus
 from tests.retrieval.index.test_indexes import (
     every_engine,
     made,
@@ -85,17 +83,9 @@ def test_groups_are_those_of_a_loop_over_all_items(kind, column, tmp_path):
                 assert (found.group_counts[i, count:] == 0).all()
 
 
-@every_engine
-def test_bad_groups_are_refused_by_name(kind, tmp_path):
-    index, rows, _, _ = shop(kind, tmp_path)
-    for name in "shop", "embedding", 3:
-        with pytest.raises(ValueError, match=f"`group_by`.*'product'.*{name}"):
-            index.search(rows[:2], group_by=name)
-
-
 def test_milvus_looks_at_a_stated_number_of_items(tmp_path, monkeypatch):
     pytest.importorskip("milvus_lite")
-    monkeypatch.setattr(Milvus, "max_neighbors", 30)
+    monkeypatch.setattr(MilvusIndex, "max_neighbors", 30)
     products = np.repeat(np.arange(10), [60, 40, 4, 4, 4, 4, 1, 1, 1, 1])
     index, rows, products, _ = shop(MilvusIndex, tmp_path, products)
     query = rows[products == 0][:1]
@@ -131,4 +121,3 @@ def test_an_item_is_as_near_as_to_the_nearest_photograph(kind, tmp_path):
         index.search(queries[..., :7])
     with pytest.raises(ValueError, match="15 ids for 5 queries"):
         index.search(queries, exclude_ids=range(15))
-    assert search_index.Neighbors is type(found)

@@ -40,17 +40,6 @@ QUERIES, _ = clustered(50, seed=1, size=8)
 
 
 @needs_scann
-def test_rows_are_padded_after_the_neighbors_found():
-    few = SETTINGS | {"tree": {"num_leaves": 50, "num_leaves_to_search": 1}}
-    found = ScannIndex(ROWS, settings=few).search(ROWS[:9], 500)
-    assert found.counts.max() < 500
-    for row, count in enumerate(found.counts):
-        assert (found.indices[row, count:] == -1).all()
-        assert np.isinf(found.distances[row, count:]).all()
-        assert (found.indices[row, :count] >= 0).all()
-
-
-@needs_scann
 def test_pickled_ids_and_bad_options_are_refused(tmp_path):
     ScannIndex(ROWS[:30]).save(tmp_path / "index")
     (tmp_path / "index" / "scann" / "scann_docids.pkl").write_bytes(b"\x80")
@@ -75,6 +64,12 @@ def test_a_search_may_look_into_more_leaves():
     assert share(index.search(rows[:50], 10), exact) > 0.75
     with pytest.raises(TypeError, match="leaves"):
         index.search(QUERIES, leaves=3)
+    few = SETTINGS | {"tree": {"num_leaves": 50, "num_leaves_to_search": 1}}
+    found = ScannIndex(ROWS, settings=few).search(ROWS[:9], 500)
+    assert found.counts.max() < 500  # and padding after them
+    is_found = np.arange(500) < found.counts[:, None]
+    np.testing.assert_array_equal(found.indices >= 0, is_found)
+    np.testing.assert_array_equal(np.isfinite(found.distances), is_found)
 
 
 @needs_scann
@@ -93,9 +88,7 @@ def test_without_scann_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scann", None)
     with pytest.raises(ImportError, match=r"keras-gsp\[ann\]"):
         ScannIndex(np.eye(3))
-
-
-def test_only_large_galleries_get_a_tree():
+    # Only large galleries get a tree.
     assert automatic_settings(100, 10) == {"score_brute_force": {}}
     large = automatic_settings(250_000, 50)
     assert large["tree"]["num_leaves"] == 500

@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -19,36 +20,20 @@ from tests.retrieval.index.test_indexes import (
 
 def in_threads(work, count):
     """Runs work(number) in threads; raises what one of them raised."""
-    errors = []
-
-    def guarded(number):
-        try:
-            work(number)
-        except Exception as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=guarded, args=(i,)) for i in range(count)
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, range(count)))
 
 
 def test_the_first_searches_of_several_threads_are_right():
     rows = random_rows(50_000) * np.linspace(0.5, 5, 50_000)[:, None]
     for _ in range(3):
-        index, found = ExactIndex(rows), {}
+        index = ExactIndex(rows)
 
-        def ask(number, index=index, found=found):
-            found[number] = index.search(rows[:50], 1).ids[:, 0]
+        def ask(number, index=index):
+            ids = index.search(rows[:50], 1).ids[:, 0]
+            np.testing.assert_array_equal(ids, np.arange(50))
 
         in_threads(ask, 4)
-        for ids in found.values():
-            np.testing.assert_array_equal(ids, np.arange(50))
 
 
 @every_engine
@@ -111,16 +96,16 @@ def test_a_writer_waits_for_readers_and_they_for_it():
                 has_begun.set()
                 time.sleep(0.05)
                 order.append("first reader")
-        elif number == 1:
-            has_begun.wait()
+            return
+        has_begun.wait()
+        if number == 1:
             with threads.alone():
                 order.append("writer")
-        else:
-            has_begun.wait()
-            while not threads._is_taken and "writer" not in order:
-                time.sleep(0.001)
-            with threads.reading():
-                order.append("second reader")
+            return
+        while not threads._is_taken and "writer" not in order:
+            time.sleep(0.001)
+        with threads.reading():
+            order.append("second reader")
 
     in_threads(work, 3)
     assert order == ["first reader", "writer", "second reader"]

@@ -218,45 +218,27 @@ def test_an_existing_export_is_replaced_only_on_request(encoder, tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["encoder"]
 
 
-def test_bad_encoders_are_refused(tmp_path):
+def test_bad_exports_are_refused(encoder, tmp_path):
     flat = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
     pool = keras.layers.GlobalAveragePooling2D()
     open_size = keras.Sequential([keras.Input((None, None, 3)), pool])
+    index, path = ExactIndex(np.eye(12)), tmp_path / "r"
     for bad, options, message in [
         (flat, {}, r"inputs of shape \[\(None, 5\)\]"),
         (open_size, {}, "image_size=.*None"),
         (open_size, {"image_size": 8, "crop_fraction": 0.0}, "fraction=0.0"),
         (open_size, {"image_size": 8, "crop_fraction": 1.5}, "fraction=1.5"),
         (open_size, {"image_size": 8, "crop_fraction": "all"}, "='all'"),
+        (encoder, {"image_size": 32}, r"\(32, 32\), .* takes \(24, 24\)"),
+        (encoder, {"neighbors": 0}, "neighbors=0"),
+        (encoder, {"minimum_recall": 2.0}, "minimum_recall=2.0"),
+        (encoder, {"index": ExactIndex(np.eye(5))}, "12. Received: 5"),
     ]:
         with pytest.raises(ValueError, match=message):
-            export_encoder(bad, tmp_path / "encoder", **options)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_retrievers_are_refused(encoder, tmp_path):
-    index, path = ExactIndex(np.eye(12)), tmp_path / "r"
-    for options, message in [
-        ({"image_size": 32}, r"\(32, 32\), the encoder takes \(24, 24\)"),
-        ({"neighbors": 0}, "neighbors=0"),
-        ({"minimum_recall": 2.0}, "minimum_recall=2.0"),
-        ({"index": ExactIndex(np.eye(5))}, "12. Received: 5"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            export_retriever(encoder, path=path, **{"index": index, **options})
+            export_retriever(bad, path=path, **{"index": index, **options})
     with pytest.raises(RuntimeError, match="empty"):
         export_retriever(encoder, ExactIndex(), path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_pixels_of_another_size_are_refused_by_the_signature(encoder, tmp_path):
-    tf = pytest.importorskip("tensorflow")
-    export_encoder(encoder, tmp_path / "encoder")
-    embed = tf.saved_model.load(str(tmp_path / "encoder")).signatures
-    # As many numbers as one image of the right size.
-    images = tf.zeros((1, 48, 12, 3), tf.uint8)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="size"):
-        embed["embed_uint8"](images=images)
 
 
 def test_a_large_image_is_refused_before_decoding(encoder, tmp_path):
@@ -276,6 +258,10 @@ def test_a_large_image_is_refused_before_decoding(encoder, tmp_path):
     assert status[2].startswith(b"unreadable")
     assert status[3] == b"too large: 400000000 pixels, the limit is 900"
     assert answer["counts"].numpy().tolist() == [6, 0, 0, 0, 6]
+    # As many numbers as one image of the right size.
+    images = tf.zeros((1, 48, 12, 3), tf.uint8)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="size"):
+        model.signatures["embed_uint8"](images=images)
 
 
 def test_photographs_are_served_as_they_are_scored(encoder, tmp_path):
@@ -292,7 +278,7 @@ def test_photographs_are_served_as_they_are_scored(encoder, tmp_path):
         files.append(str(tmp_path / f"{orientation}.jpg"))
         photo.save(files[-1], exif=exif)
     contents = tf.stack([tf.io.read_file(file) for file in files])
-    for resize in (24, 27, None):
+    for resize in (27, None):
         expected = encoder.predict(pixels_of(files, 24, resize), verbose=0)
         path = tmp_path / f"e{resize}"
         fraction = None if resize is None else 24 / resize
@@ -422,26 +408,21 @@ def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
         verify(tmp_path)
 
 
-def test_exports_free_what_they_traced(tmp_path):
+def test_exports_free_what_they_traced_and_loaded(tmp_path, caplog):
+    import tensorflow as tf
     from tensorflow.python.eager import context
+
+    def num_functions():
+        gc.collect()
+        return len(context.context().list_function_names())
 
     encoder, counts = small_encoder(), []
     for number in range(3):
         export_encoder(encoder, tmp_path / f"e{number}")
-        gc.collect()
-        counts.append(len(context.context().list_function_names()))
+        counts.append(num_functions())
     assert counts[1] == counts[2]
-
-
-def test_an_export_loaded_again_frees_the_earlier_one(tmp_path, caplog):
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
-    export_encoder(small_encoder(), tmp_path / "e")
-    counts = []
     for _ in range(2):
-        tf.saved_model.load(str(tmp_path / "e"))
-        gc.collect()
-        counts.append(len(context.context().list_function_names()))
-    assert counts[0] == counts[1]
+        tf.saved_model.load(str(tmp_path / "e0"))
+        counts.append(num_functions())
+    assert counts[3] == counts[4]
     assert "gradient" not in caplog.text
