@@ -67,9 +67,8 @@ def explain(
         neighbors: (pairs, height, width, channels), one for each query.
 
     Raises:
-        ValueError: an encoder with another pooling, with `power` above 1, or
-            with more than a normalization after the pooling; a different
-            number of queries and neighbors.
+        ValueError: another encoder; a different number of queries and
+            neighbors.
 
     Example:
 
@@ -120,7 +119,8 @@ def prototype_patches(
             channels).
         images: (images, height, width, channels), the encoder's images.
         num_patches: number of patches of each prototype. Default 8.
-        prototypes: indices of the prototypes to show. Default `None`: all.
+        prototypes: indices of the prototypes to show, such as those with the
+            largest share of a query's pooling weights. Default `None`: all.
         batch_size: images embedded at once. Default 64.
 
     Returns:
@@ -144,15 +144,11 @@ def prototype_patches(
         gsp.layers.GeneralizedSumPooling(4),
     ])
     images = np.random.default_rng(0).random((10, 32, 32, 3), "float32")
-    shares = gsp.retrieval.explain(encoder, images[:1], images[1:2])
-    used = shares.query_maps[0].sum(axis=(0, 1)).argsort()[::-1][:2]
     patches, sources = gsp.retrieval.prototype_patches(
-        encoder, images, num_patches=3, prototypes=used
+        encoder, images, num_patches=3, prototypes=[0, 2]
     )
     assert patches.shape == (2, 3, 16, 16, 3) and sources.shape == (2, 3)
     ```
-
-    Reference: thesis on generalized sum pooling, figures 4 and 5.6.
     """
     model = PrototypeParts(encoder)
     images = np.asarray(images)

@@ -74,11 +74,8 @@ class RetrievalGuarantee(WithSpace):
     ```
 
     Reference: Lee, Barber and Willett, "Distribution-free inference with
-    hierarchical data", 2023, equation (8); Dunn, Wasserman and Ramdas,
-    "Distribution-free prediction sets for two-layer hierarchical models",
-    2022. Cai et al., "Risk Controlled Image Retrieval", 2023 (arXiv
-    2307.07336), also choose the length of a list for a promised share of
-    right ones, from one uncertainty a query; they count images, not classes.
+    hierarchical data", 2023, equation (8). Cai et al., "Risk Controlled Image
+    Retrieval", 2023, arXiv 2307.07336, count images, not classes.
     """
 
     radius: float
@@ -111,11 +108,10 @@ class RetrievalGuarantee(WithSpace):
 
         Each held-out image is a query. As many others of its class as a class
         of the gallery has, drawn at random, stand for its class in the
-        gallery; a random class of the gallery makes room for them. The
-        distances are those of the lists that are served: an approximate
-        engine searches a copy of the index that holds these images too. If
-        it misses too many for the coverage, `FaissIndex` is set to look into
-        more clusters, with a warning.
+        gallery; a random class of the gallery makes room for them. An
+        approximate engine searches a copy of the index that holds these too.
+        If it misses too many, `FaissIndex` is set to look into more clusters,
+        with a warning.
 
         Args:
             encoder: Keras model, as for `ExactIndex.from_encoder`.

@@ -41,20 +41,13 @@ class MatchThreshold(WithSpace):
             (of the pairs of different classes) that match, in (0, 1).
         true_accept_rate: share of the searches of known classes (of the pairs
             of one class) that match, in [0, 1].
-        num_positive_pairs: held-out searches of known classes (pairs of one
-            class), at least 1.
-        num_negative_pairs: held-out searches of unknown classes (pairs of
-            different classes), at least 1.
+        num_positive_pairs: held-out searches (pairs) of known (one) class.
+        num_negative_pairs: held-out searches (pairs) of unknown (two) classes.
         space: `SpaceFingerprint` of the encoder; an index and an export of
             another one refuse the threshold. Default `None`: unknown.
-        gallery_size: items of the gallery that it is for. Default `None`: the
-            rates count pairs.
+        gallery_size: items of the gallery. Default `None`: pairs count.
         acceptance: rows (rate, distance, share of the known, share of the
-            unknown searches that match), for the chosen rate and others.
-            Default: none.
-
-    Raises:
-        ValueError: a number outside its range.
+            unknown searches that match), for several rates. Default: none.
 
     Example:
 
@@ -129,9 +122,8 @@ class MatchThreshold(WithSpace):
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
-            ValueError: a rate outside (0, 1) or below one search or pair; no
-                pair of one class, or none of different classes; embeddings
-                that are not finite; a class that the gallery holds.
+            ValueError: a rate that allows no search or pair; no pair of one
+                class, or of two; a class that the gallery holds.
         """
         if false_accept_rate is None:
             false_accept_rate = 1e-3 if gallery is None else 0.05

@@ -39,8 +39,7 @@ class Retriever:
 
     Ids are paths relative to the folder, `"cats/1.jpg"`; the label of a file
     is its folder, `"cats"`, the empty string at the top. Images are read as
-    the encoder expects (`gsp.data.preprocessing_of`), else their largest
-    centered square is resized. Reading needs TensorFlow, on every backend.
+    the encoder expects (`gsp.data.preprocessing_of`), by TensorFlow.
 
     Args:
         encoder: built Keras model, images to embeddings.
@@ -99,11 +98,10 @@ class Retriever:
         index: SearchIndex | None = None,
         **options: Any,
     ) -> Self:
-        """Embeds all images below a folder, at any depth, once.
+        """Embeds all images below a folder, once, into an empty index.
 
-        `index` is an empty one to fill, by default `ExactIndex()`; `options`
-        are those of the class. A folder without an image is a
-        `FileNotFoundError`.
+        By default into an `ExactIndex`; `options` are those of the class. No
+        image there is a `FileNotFoundError`.
         """
         index = ExactIndex() if index is None else index
         retriever = cls(encoder, index, folder=path, **options)
@@ -221,11 +219,7 @@ class Retriever:
     def load(
         cls, path: str | Path, *, folder: str | Path | None = None
     ) -> Self:
-        """Reads what `save` wrote; `folder` is where the photographs are.
-
-        Nothing saved at `path` is a `FileNotFoundError`, damaged files are a
-        `ValueError` that names them.
-        """
+        """Reads what `save` wrote; `folder` is where the photographs are."""
         options = verify(path).get("options")
         if options is None:
             raise FileNotFoundError(

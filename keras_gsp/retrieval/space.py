@@ -62,8 +62,7 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     """Returns the fingerprint of an encoder's embedding space.
 
     Equal weights, layers and preprocessing give equal fingerprints, also in
-    another process or backend. Merged LoRA weights, or another precision, are
-    another space.
+    another process or backend.
 
     Args:
         encoder: built Keras model; the result is `None` for anything else.

@@ -132,6 +132,7 @@ def logistic_line(
         share = 1 / (1 + np.exp(-np.clip(features @ line, -30, 30)))
         # A little ridge keeps classes that separate perfectly finite.
         curve = (features.T * share * (1 - share)) @ features + 1e-3 * np.eye(2)
-        slope = features.T @ (is_same - share) - 1e-3 * line
-        line = line + np.linalg.solve(curve, slope)
+        line += np.linalg.solve(
+            curve, features.T @ (is_same - share) - 1e-3 * line
+        )
     return float(line[0]), float(line[1] / scale)

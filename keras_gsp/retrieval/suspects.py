@@ -70,9 +70,9 @@ def suspects(
 
     with the temperature of the largest likelihood.
 
-    - Wrong label: the confident-learning score, :math:`p_y(x)` over its mean
-      in class y, is below 0.003, and none of the nearest items (as many as
-      its class has others, at most `num_neighbors`) has the label.
+    - Wrong label: :math:`p_y(x)` over its mean in class y is below 0.003, and
+      none of the nearest items (as many as its class has others, at most
+      `num_neighbors`) has the label.
     - Near duplicates: neighbors whose distance is below 0.4 times the
       geometric mean of the distances from both to their last neighbor.
     - Outlier: the distance to its last neighbor is above the third quartile
@@ -190,8 +190,9 @@ def _probabilities(rows, codes, sizes):
     found = similarities(sample)
     temperature = max(TEMPERATURES, key=likelihood)
     parts = []
-    step = max(1, PROBABILITIES // len(sizes))
-    for some in blocks_of(np.arange(len(rows)), step):
+    for some in blocks_of(
+        np.arange(len(rows)), PROBABILITIES // len(sizes) + 1
+    ):
         shares = shares_of(similarities(some) / temperature)
         places = np.arange(len(some)), codes[some]
         own = shares[places].astype("float64")

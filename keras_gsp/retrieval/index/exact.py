@@ -18,7 +18,7 @@ from keras_gsp.ops.neighbors import (
     ordered_exactly,
 )
 from keras_gsp.retrieval.index.columns import blocks_of, checked_items
-from keras_gsp.retrieval.index.gallery import Gallery
+from keras_gsp.retrieval.index.gallery import Gallery, empty_gallery
 from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.saved_gallery import (
     read_gallery,
@@ -54,7 +54,7 @@ class GalleryIndex(SearchIndex):
         storage: str = "float32",
         match: MatchThreshold | None = None,
     ) -> None:
-        self.gallery = Gallery(storage)
+        self.gallery = empty_gallery(storage)
         self._threads = OneWriter()
         self._match = checked_match(match)
         if embeddings is not None:
@@ -79,8 +79,7 @@ class GalleryIndex(SearchIndex):
                 `"embedding"`).
             dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
                 (images, labels) batches, or a tuple of two arrays; names of
-                image files are cut as the encoder expects
-                (`gsp.data.preprocessing_of`).
+                image files are cut as the encoder expects.
             ids: one id for each image, in order. Default `None`: those of
                 `evaluation_batches`, names of files or positions.
             batch_size: images embedded at once when arrays are given.
@@ -91,9 +90,8 @@ class GalleryIndex(SearchIndex):
             **options: the other keyword arguments of the class.
 
         Raises:
-            ValueError: `evaluation_batches` that cut images in another way
-                than the encoder expects, or file names for an encoder without
-                a `Preprocessing`; a `truncate_to` above the embedding size.
+            ValueError: images that are cut in another way than the encoder
+                expects, or files and an encoder without `Preprocessing`.
         """
         encoder = truncate_encoder(encoder, truncate_to)
         index = cls(**options)
@@ -177,9 +175,7 @@ class GalleryIndex(SearchIndex):
 
         Raises:
             FileNotFoundError: no index there.
-            ImportError: the engine is not installed.
-            ValueError: another kind of index, arrays that do not fit their
-                description, damaged files, or pickled objects.
+            ValueError: another kind of index, or damaged files.
         """
         folder = Path(path)
         facts = saved_facts(folder, cls.kind, is_mapped=mmap)

@@ -47,9 +47,7 @@ class FaissIndex(ApproximateIndex):
     codes are in memory.
 
     Args:
-        embeddings: as for `ExactIndex`, also the next two.
-        labels: (items,), numbers or strings.
-        ids: (items,), integers or strings.
+        embeddings: as for `ExactIndex`, and so are `labels` and `ids`.
         factory: faiss's factory string. Default `"Flat"`.
         parameters: faiss's search parameters, for example `"nprobe=16"`
             (clusters to look into), `"efSearch=64"` (width of the graph

@@ -13,6 +13,7 @@ from keras_gsp.ops.neighbors import NearestItems
 from keras_gsp.retrieval.index.columns import (
     INT64,
     RESERVED,
+    blocks_of,
     check_fits,
     check_kind,
     checked_ids,
@@ -23,12 +24,6 @@ from keras_gsp.retrieval.index.where import Where, is_selected
 
 # Rows whose squared lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
-STORAGES = "float32", "float16"
-
-
-def no_columns() -> dict[str, np.ndarray]:
-    """Columns of an empty gallery."""
-    return {"id": np.zeros(0, "int64"), "label": np.zeros(0, "U1")}
 
 
 class StoredVectors:
@@ -75,29 +70,22 @@ class Gallery:
     parts that stay. Threads may go on reading the old one.
 
     Attributes:
-        storage: dtype of the embeddings.
-        parts: one for each `with_items`, which later ones do not copy.
         columns: "id", "label" and the attributes, (items,), read-only.
-        low: smallest value of each coordinate so far, (size,).
-        high: largest value.
+        low: smallest value of each coordinate so far, (size,); high: largest.
         num_added: items added so far.
         by_id: positions in the order of their ids, for looking ids up.
     """
 
-    storage: str = "float32"
-    parts: tuple[StoredVectors, ...] = ()
-    columns: dict[str, np.ndarray] = dataclasses.field(
-        default_factory=no_columns
-    )
-    low: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    high: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    num_added: int = 0
-    by_id: np.ndarray = dataclasses.field(
-        default_factory=lambda: np.zeros(0, "int64")
-    )
+    storage: str
+    parts: tuple[StoredVectors, ...]
+    columns: dict[str, np.ndarray]
+    low: np.ndarray
+    high: np.ndarray
+    num_added: int
+    by_id: np.ndarray
 
     def __post_init__(self) -> None:
-        check_choice(*STORAGES, storage=self.storage)
+        check_choice("float32", "float16", storage=self.storage)
         for values in self.columns.values():
             values.flags.writeable = False
 
@@ -161,19 +149,15 @@ class Gallery:
         old = self._places_of(columns["id"])
         if not replaces:
             refuse_repeated(columns["id"][old >= 0])
-        if self.storage == "float16":
-            with np.errstate(over="ignore"):
-                values = rows.astype("float16")
-            if not np.isfinite(values).all():
-                raise ValueError(
-                    '`embeddings` must be within 65504 for storage="float16". '
-                    f"Received: {np.abs(rows).max():g}."
-                )
-        else:
-            values = rows
+        with np.errstate(over="ignore"):
+            part = StoredVectors(rows.astype(self.storage, copy=False))
+        if self.storage == "float16" and not np.isfinite(part.values).all():
+            raise ValueError(
+                '`embeddings` must be within 65504 for storage="float16". '
+                f"Received: {np.abs(rows).max():g}."
+            )
         left, removed = self.without(old)
         low, high = rows.min(axis=0), rows.max(axis=0)
-        part = StoredVectors(values)
         return left.appended(part, columns, low, high), removed
 
     def appended(
@@ -246,16 +230,14 @@ class Gallery:
         """
         origin, start = self.origin, 0
         for part in self.parts:
-            inside, count = None, len(part)
+            inside: Any = range(len(part))
             if selected is not None:
                 inside = np.flatnonzero(selected[start : start + len(part)])
-                count = len(inside)
-            for first in range(0, count, num_rows):
-                last = min(first + num_rows, count)
-                some: Any = slice(first, last)  # copies nothing
-                places = np.arange(first, last)
-                if inside is not None:
-                    some = places = inside[first:last]
+            for places in blocks_of(inside, num_rows):
+                some: Any = places
+                if selected is None:  # copies nothing
+                    some = slice(places.start, places.stop)
+                    places = np.arange(places.start, places.stop)
                 rows = part.rows(some)
                 yield rows - origin if origin.any() else rows, start + places
             start += len(part)
@@ -303,3 +285,10 @@ class Gallery:
         places = np.searchsorted(self.ids, ids, sorter=self.by_id)
         found = self.by_id[np.minimum(places, len(self) - 1)]
         return np.where(is_known & (self.ids[found] == ids), found, -1)
+
+
+def empty_gallery(storage: str) -> Gallery:
+    """A gallery of no items."""
+    nothing = np.zeros(0, "int64")
+    columns = {"id": nothing, "label": np.zeros(0, "U1")}
+    return Gallery(storage, (), columns, nothing, nothing, 0, nothing)

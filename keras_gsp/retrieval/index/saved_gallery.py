@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.retrieval.index.columns import checked_items
-from keras_gsp.retrieval.index.gallery import Gallery, StoredVectors
+from keras_gsp.retrieval.index.gallery import StoredVectors, empty_gallery
 from keras_gsp.retrieval.index.search_index import KEPT
 from keras_gsp.retrieval.verification import INDEX, verify
 from keras_gsp.storage.checksums import write_checksums
@@ -80,7 +80,7 @@ def read_gallery(
 
 
 def _read(folder, facts, is_mapped):
-    gallery = Gallery(storage=facts["storage"])
+    gallery = empty_gallery(facts["storage"])
     names = facts["attributes"]
     if not all(str(name).isidentifier() for name in names):
         # A name must not lead to a file elsewhere.

@@ -33,9 +33,7 @@ class ScannIndex(ApproximateIndex):
     exact distance.
 
     Args:
-        embeddings: as for `ExactIndex`, also the next two.
-        labels: (items,), numbers or strings.
-        ids: (items,), integers or strings.
+        embeddings: as for `ExactIndex`, and so are `labels` and `ids`.
         num_neighbors: number of neighbors that most searches ask for, at
             least 1; automatic settings depend on it. Default 10.
         settings: dict from steps of ScaNN's builder, such as `"tree"`,

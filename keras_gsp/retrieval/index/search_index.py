@@ -187,11 +187,10 @@ class SearchIndex:
                 same names in every call. Default `None`: none.
 
         Raises:
-            TypeError: labels, ids or attributes that are neither numbers nor
-                strings, or not of the gallery's kind.
-            ValueError: embeddings that are empty, not finite, not of rank 2
-                or of another size; lengths that differ; a repeated id; other
-                attributes than those of the gallery.
+            TypeError: labels, ids or attributes of another type than these,
+                or than the gallery's.
+            ValueError: values, shapes or names other than these, or than the
+                gallery's; a repeated id.
         """
         self._put(*checked_items(embeddings, labels, ids, attributes))
 
@@ -243,7 +242,7 @@ class SearchIndex:
         if len(shape) == 3:
             queries = queries.reshape(-1, shape[2])
         queries = checked_rows(queries, "queries")
-        if queries.shape[1] != self.embedding_size:
+        if shape[-1] != self.embedding_size:
             raise ValueError(
                 "`queries` must have the size of the gallery's embeddings, "
                 f"{self.embedding_size}. Received: shape {shape}."

@@ -28,8 +28,8 @@ def search_recall(
         index: any of the indexes.
         queries: (queries, size), embeddings that are not in the gallery;
             copies of its items are warned of.
-        labels: (queries,), their classes, of the gallery's kind.
-        k: number of neighbors of which the recall is measured. Default 10.
+        labels: (queries,), their classes.
+        k: number of neighbors, at least 1. Default 10.
         reference: an index of the same items to compare with, such as float32
             beside float16. Default `None`: the index itself, searched exactly.
 
@@ -38,9 +38,6 @@ def search_recall(
         among the k found, in [0, 1]), and `map_at_r_exact` and
         `map_at_r_approximate`, means over the queries with a positive in the
         gallery; `None` without any.
-
-    Raises:
-        ValueError: k below 1; another number of labels than of queries.
 
     Example:
 
@@ -66,13 +63,8 @@ def search_recall(
     depth = max(int(k), int(num_positives.max()))
     exact = reference.search_exactly(queries, depth)
     warn_of_copies(int((exact.distances[:, 0] == 0).sum()), len(exact))
-    return compared(
-        exact,
-        index.search(queries, depth),
-        labels,
-        num_positives,
-        int(k),
-    )
+    found = index.search(queries, depth)
+    return compared(exact, found, labels, num_positives, int(k))
 
 
 def own_recall(index: SearchIndex, k: int = 10) -> float:

@@ -18,7 +18,6 @@ from keras_gsp.storage.checksums import write_checksums
 
 CARD = "README.md"
 _SCORES = ("map_at_r", "precision_at_1", "precision_at_r", "num_queries")
-_SETTINGS = "dataset backbone pooling loss regularizer steps seed".split()
 _USE = (
     "Finding images of the same class in a gallery, also of classes that were "
     "not in the training data."
@@ -33,11 +32,7 @@ _CARD = """---
 
 {use}
 
-## Data and training
-
-{data}
-
-## Protocol and scores
+## Scores
 
 Images of classes that were not in the training data, each a query among all \
 others; the weights were chosen on validation classes.
@@ -50,19 +45,22 @@ others; the weights were chosen on validation classes.
 
 {unknown}
 
-## Files and preparation
-
-Images of {image_shape} pixels in [0, 255], turned upright (Exif) and cropped \
-to the centered square of {crop_fraction} of the shorter side (`None`: resized \
-as a whole), bilinear, no anti-aliasing; embeddings of {embedding_size} \
-numbers, compared by Euclidean distance.{files}
-
 ## Limits
 
 - A search always returns a nearest neighbor, also for an image of a class \
 that the gallery does not hold.
-- The scores hold for the data above; measure them again on other images.
+- The scores hold for the data below; measure them again on other images.
 - Do not use it to infer a person's identity, health or character.
+
+## Training, files and preparation
+
+Images are turned upright (Exif), cropped to the centered square of \
+`crop_fraction` of the shorter side (`null`: not) and resized (bilinear, no \
+anti-aliasing) to `image_shape`, pixels in [0, 255].
+
+```json
+{metadata}
+```
 """
 
 
@@ -103,39 +101,20 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
     """Writes `metadata.json`, a model card and checksums into a folder."""
     text = json.dumps(facts, indent=2)
     (folder / METADATA).write_text(text + "\n", encoding="utf-8")
-    (folder / CARD).write_text(_model_card(facts), encoding="utf-8")
-    write_checksums(folder)
-
-
-def _model_card(facts):
-    """A model card in Markdown, from the contents of `metadata.json`."""
-    files, unknown = "", "No match threshold: every image gets neighbors."
-    if "gallery_size" in facts:
-        files += f"\n\nThe gallery holds {facts['gallery_size']} images."
-    if "largest_difference" in facts:
-        files += (
-            "\n\nLargest distance to the embeddings of Keras, on "
-            f"{facts['compared_images']} images: "
-            f"{facts['largest_difference']:.1e}."
-        )
+    unknown = "No match threshold: every image gets neighbors."
     if config := facts.get("match_threshold"):
         match = MatchThreshold.from_config(config)
         unknown = f"A neighbor within {match.distance:.4f} is a match."
         unknown += f"\n\n{match.table()}" if match.acceptance else ""
-    recipe = facts.get("recipe", {})
-    data = [f"- {one}: {recipe[one]}" for one in _SETTINGS if one in recipe]
-    data += [f"- run: {facts['run']}"] if "run" in facts else []
-    if "command" in facts:
-        data += ["", "Made by:", "", "```bash", facts["command"], "```"]
-    texts = {
-        "front": _front_matter(facts),
-        "use": facts.get("intended_use", _USE),
-        "data": "\n".join(data) or "Not stated.",
-        "scores": "\n".join(_scores(facts)) or "| not measured | |",
-        "unknown": unknown,
-        "files": files,
-    }
-    return _CARD.format_map(facts | texts)
+    card = _CARD.format(
+        front=_front_matter(facts),
+        use=facts.get("intended_use", _USE),
+        scores="\n".join(_scores(facts)) or "| not measured | |",
+        unknown=unknown,
+        metadata=text,
+    )
+    (folder / CARD).write_text(card, encoding="utf-8")
+    write_checksums(folder)
 
 
 def _front_matter(facts):

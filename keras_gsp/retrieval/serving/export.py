@@ -14,7 +14,7 @@ from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_recall import compared, positives_of
-from keras_gsp.retrieval.matching import MatchThreshold, checked_match
+from keras_gsp.retrieval.matching import checked_match
 from keras_gsp.retrieval.serving.artefact_facts import exported_facts
 from keras_gsp.retrieval.serving.canaries import Canaries
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
@@ -44,14 +44,13 @@ def export_encoder(
             `"embedding"`).
         path: folder to make.
         **options: the options of all exports:
-            `image_size`, side of the images in pixels, or (height,
-            width); default `None`: as the encoder's input or
-            preprocessing. A `TwoLooks` looks twice at images of this size.
+            `image_size`, side of the images in pixels, or (height, width);
+            default `None`: as the encoder's input or preprocessing.
             `crop_fraction`, side of the centered square to crop, as a
-            fraction of the image's shorter side, in (0, 1]; `None` resizes
-            the whole image; default `"auto"`: as the encoder expects
-            (`gsp.data.preprocessing_of`), or else as the gallery of the index
-            was cropped; 1.0 if neither is known.
+            fraction of the shorter side, in (0, 1]; `None` resizes the whole
+            image; default `"auto"`: as the encoder expects
+            (`gsp.data.preprocessing_of`), or as the gallery of the index was
+            cropped; 1.0 if neither is known.
             `max_pixels`, largest number of pixels of an encoded image; a
             larger one is not decoded and gets the status "too large: ...";
             default 50 million.
@@ -66,9 +65,8 @@ def export_encoder(
         FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow.
         TypeError: an unknown option.
-        ValueError: an encoder without one image input, an image size that is
-            unknown or not the encoder's, a fraction outside (0, 1], or one
-            that contradicts the encoder or the index.
+        ValueError: an encoder without one image input; a size or a fraction
+            out of its range, or not that of encoder or index.
 
     Example:
 
@@ -98,7 +96,6 @@ def export_retriever(
     neighbors: int = 10,
     held_out: Any = None,
     minimum_recall: float = 0.95,
-    match: MatchThreshold | None = None,
     guarantee: RetrievalGuarantee | None = None,
     canaries: Mapping[Any, str | Path | bytes] | None = None,
     **options: Any,
@@ -109,9 +106,9 @@ def export_retriever(
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
       (integers or strings, as in the index), `distances`, `counts`, `status`,
-      `is_match` with a match threshold, `set_size` and `is_covered` with a
-      guarantee. A row holds `counts` neighbors and padding after them: -1 or
-      empty strings, and infinity.
+      `is_match` with the index's match threshold, `set_size` and `is_covered`
+      with a guarantee. A row holds `counts` neighbors and padding after them:
+      -1 or empty strings, and infinity.
     - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. A process
       must `import scann` before it loads such a SavedModel.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
@@ -126,17 +123,14 @@ def export_retriever(
         neighbors: number of neighbors of a search, at least 1; a smaller
             gallery is returned as a whole. Default 10.
         held_out: images that are not in the gallery, a data set or a tuple
-            (images, labels), labels of the gallery's kind. Needed with a
-            `ScannIndex`, whose recall they measure for the metadata. Default
-            `None`.
+            (images, labels), to measure the recall of a `ScannIndex`, which
+            needs them. Default `None`.
         minimum_recall: share of the true neighbors that ScaNN must find, in
             [0, 1]; below it nothing is written. Default 0.95.
-        match: `MatchThreshold` with which searches return `is_match`. Default
-            `None`: the index's own `match`.
         guarantee: `RetrievalGuarantee` of the encoder; searches then return
-            `set_size`, the number of first neighbors that are the shortlist, 0
-            for a declined query, and `is_covered`, whether `neighbors` were
-            enough for all of it. Default `None`.
+            `set_size`, the length of the shortlist, 0 for a declined query,
+            and `is_covered`, whether `neighbors` were enough for all of it.
+            Default `None`.
         canaries: image files, or their bytes, by the ids of their items; the
             export carries a dozen of them, and `verify_export` embeds them
             again. Default `None`: none.
@@ -144,13 +138,12 @@ def export_retriever(
             index.
 
     Raises:
-        FileExistsError: `path` exists and `overwrite` is `False`.
-        RuntimeError: another backend than TensorFlow, an empty index, or
-            canaries that the encoder does not embed as the index holds them.
-        ValueError: what `export_encoder` refuses; an index of another encoder,
-            of another size, or that keeps no vectors in memory; a number out
-            of its range; a recall below the minimum; no held-out images for a
-            `ScannIndex`; canaries that the index does not hold.
+        RuntimeError: an empty index, or canaries that the encoder does not
+            embed as the index holds them.
+        ValueError: an index of another encoder or size, or that keeps no
+            vectors in memory; a number out of its range; a recall below the
+            minimum; no held-out images for a `ScannIndex`; canaries that the
+            index does not hold. Also all errors of `export_encoder`.
 
     Example:
 
@@ -180,7 +173,7 @@ def export_retriever(
             "`index` must hold embeddings of the encoder's size, "
             f"{served.embedding_size}. Received: {index.embedding_size}."
         )
-    match = checked_match(index.match if match is None else match, served.space)
+    match = checked_match(index.match, served.space)
     if guarantee is not None:
         check_same_space(guarantee.space, served.space, "guarantee")
     from keras_gsp.retrieval.serving import served_retriever, signatures

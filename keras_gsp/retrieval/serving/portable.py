@@ -64,12 +64,11 @@ def export_onnx(
             `None`: no gallery.
 
     Raises:
-        FileExistsError: `path` exists and `overwrite` is `False`.
         ImportError: the converter or onnxruntime is not installed.
         RuntimeError: another backend than TensorFlow or JAX, or a file that
             does not agree with Keras.
-        ValueError: what `export_encoder` refuses; an unknown quantization, or
-            one without `sample_images`.
+        ValueError: an unknown quantization, or one without `sample_images`.
+            Also what `export_encoder` refuses.
 
     Example:
 
@@ -151,16 +150,8 @@ def export_litert(
 class PortableEncoder:
     """Runs an export of `export_onnx` or `export_litert`.
 
-    Args:
-        path: the folder. Its checksums are compared first.
-
-    Attributes:
-        facts: contents of `metadata.json`.
-
-    Raises:
-        FileNotFoundError: no such export there.
-        ImportError: onnxruntime is not installed, for an ONNX file.
-        ValueError: files that are damaged, by name.
+    `path` is the folder, whose checksums are compared first: a `ValueError`
+    names damaged files. `facts` are the contents of `metadata.json`.
     """
 
     def __init__(self, path: str | Path) -> None:

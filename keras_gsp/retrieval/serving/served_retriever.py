@@ -12,6 +12,7 @@ from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
+from keras_gsp.retrieval.index.neighbors import padding_of
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import MatchThreshold
 
@@ -40,26 +41,22 @@ class ServedGallery:
         self.origin = gallery.origin
         rows = gallery.embeddings - self.origin
         rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
+        arrays = {"rows": rows, "half_squares": halves, "origin": self.origin}
+        for name in ("ids", "labels"):
+            values = getattr(gallery, name)
+            is_text = values.dtype.kind == "U"
+            arrays[name] = values.astype(object) if is_text else values
         with tf.device("/CPU:0"):
             self.variables = {
-                "rows": tf.Variable(rows, trainable=False),
-                "half_squares": tf.Variable(halves, trainable=False),
-                # For programs that search the rows themselves.
-                "origin": tf.Variable(self.origin, trainable=False),
+                name: tf.Variable(values, trainable=False)
+                for name, values in arrays.items()
             }
-            for name in ("ids", "labels"):
-                values = getattr(gallery, name)
-                if values.dtype.kind == "U":
-                    values = values.astype(object)
-                self.variables[name] = tf.Variable(values, trainable=False)
         self.facts: dict[str, Any] = {
             "gallery_size": len(index),
             "neighbors": self.neighbors,
         }
-        if match is not None:
-            self.facts["match_threshold"] = match.get_config()
-        if guarantee is not None:
-            self.facts["guarantee"] = guarantee.get_config()
+        kept = {"match_threshold": match, "guarantee": guarantee}
+        self.facts |= {k: v.get_config() for k, v in kept.items() if v}
         self.searches = {"search_exact": self.nearest}
         if isinstance(index, ScannIndex):
             self.searches["search_ann"] = self.near
@@ -116,10 +113,9 @@ class ServedGallery:
         found = {}
         for name in ("ids", "labels"):
             values = tf.gather(self.variables[name], positions)
-            # As in `padding_of`: -1 in uint64 is the largest number.
-            nothing = tf.constant("" if values.dtype == tf.string else -1)
+            nothing: Any = ""
             if values.dtype != tf.string:
-                nothing = tf.cast(nothing, values.dtype)
+                nothing = padding_of(np.zeros(0, values.dtype.as_numpy_dtype))
             found[name] = tf.where(is_found, values, nothing)
         if self.match is not None:
             found["is_match"] = is_found & (distances <= self.match.distance)
