@@ -9,7 +9,6 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.retrieval import ExactIndex, RetrievalGuarantee
 from keras_gsp.retrieval.guarantee import class_quantile, classes_needed
-from keras_gsp.retrieval.held_out_searches import held_out_searches
 
 
 def encoder(size=8):
@@ -43,26 +42,6 @@ def test_the_quantile_weighs_classes_alike(level):
     assert class_quantile(scores, scores, 0.95, "coverage") == 18.0
     needed = [classes_needed(level) for level in (0.5, 0.9, 0.95, 0.99)]
     assert needed == [1, 9, 19, 99]
-
-
-def test_scores_are_distances_to_the_class_and_to_the_gallery():
-    rng = np.random.default_rng(1)
-    rows, labels = drawn(rng, np.arange(5), 3)
-    gallery, names = drawn(rng, np.arange(10, 14), 2)
-    index = ExactIndex(gallery, names)
-    found = held_out_searches(index, rows, labels)
-    np.testing.assert_array_equal(found.classes, labels)
-    distances = np.linalg.norm(rows[:, None] - rows, axis=2)
-    np.fill_diagonal(distances, np.inf)
-    distances[labels[:, None] != labels] = np.inf
-    # Two items for each class of the gallery: both others of each query.
-    np.testing.assert_allclose(found.right, distances.min(axis=1), 1e-5)
-    far = np.linalg.norm(rows[:, None] - gallery, axis=2)
-    ends = far.min(axis=1), np.sort(far, axis=1)[:, 2]
-    nearest = found.nearest_known
-    assert (nearest >= np.minimum(found.right, ends[0]) - 1e-5).all()
-    assert (nearest <= np.minimum(found.right, ends[1]) + 1e-5).all()
-    np.testing.assert_allclose(found.nearest_unknown, ends[0], 1e-5)
 
 
 @pytest.mark.parametrize("text", [False, True])

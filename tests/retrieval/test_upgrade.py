@@ -172,16 +172,15 @@ def test_a_killed_upgrade_goes_on_and_rolls_back(encoders, tmp_path):
 def test_wrong_upgrades_are_refused_by_name(encoders):
     old, new = encoders
     index = ExactIndex.from_encoder(old, DATA)
-
-    def refused(message, *arguments, **options):
+    few = IMAGES[:20], LABELS[:20]
+    upgraded = Upgrade(index, ExactIndex(), SpaceMap(np.eye(12)))
+    for message, arguments, options in [
+        ("an empty index", (ExactIndex(), old, new, DATA), {}),
+        ("made by another encoder", (index, new, old, DATA), {}),
+        ("nothing is to be upgraded", (index, old, old, DATA), {}),
+        ("at least 12 classes.*Received: 5", (index, old, new, few), {}),
+        ("`into` must hold", (index, old, new, DATA), {"into": index}),
+        ("into=None for upgraded", (upgraded, old, new, DATA), {}),
+    ]:
         with pytest.raises(ValueError, match=message):
             upgrade(*arguments, **options)
-
-    refused("an empty index", ExactIndex(), old, new, DATA)
-    refused("made by another encoder", index, new, old, DATA)
-    refused("nothing is to be upgraded", index, old, old, DATA)
-    few = IMAGES[:20], LABELS[:20]
-    refused("at least 12 classes.*Received: 5", index, old, new, few)
-    refused("`into` must hold", index, old, new, DATA, into=index)
-    upgraded = Upgrade(index, ExactIndex(), SpaceMap(np.eye(12)))
-    refused("into=None for upgraded", upgraded, old, new, DATA)

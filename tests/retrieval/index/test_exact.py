@@ -5,31 +5,12 @@ import pytest
 
 from keras_gsp.ops import neighbors
 from keras_gsp.retrieval import ExactIndex
-from keras_gsp.retrieval.index import exact, saved_gallery
+from keras_gsp.retrieval.index import saved_gallery
 from tests.retrieval.index.test_indexes import (
     filled,
     is_sorted,
     random_rows,
 )
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(neighbors, "_block_rows", lambda _: 17)
-    monkeypatch.setattr(exact, "PRODUCT_NUMBERS", 1000)
-    monkeypatch.setattr(neighbors, "QUERY_ROWS", 4)
-
-
-@pytest.mark.parametrize("num_parts", [1, 3])
-def test_blocks_give_what_sorting_all_gives(num_parts, small_blocks):
-    rows, queries = random_rows(100), random_rows(9, seed=1)
-    index = ExactIndex()
-    for part in np.array_split(rows, num_parts):
-        index.add(part)
-    for k in (1, 5, 200):
-        found = index.search(queries, k)
-        is_sorted(found, queries, rows, k)
-        assert found.counts.tolist() == [min(k, 100)] * 9
 
 
 @pytest.mark.parametrize("block", [50, 4096])

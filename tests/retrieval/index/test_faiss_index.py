@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from keras_gsp.retrieval import ExactIndex, FaissIndex, search_recall
-from keras_gsp.retrieval.index import approximate
 from keras_gsp.storage.checksums import write_checksums
 from tests.retrieval.index.test_indexes import clustered, same, share
 
@@ -74,7 +73,7 @@ def test_more_rescoring_finds_more_and_a_low_recall_is_warned_of():
 
 @pytest.mark.parametrize("factory", ["IVF256,Flat", "IVF256,RaBitQ"])
 def test_too_few_items_to_train_are_searched_exactly(factory, tmp_path):
-    index = FaissIndex(ROWS[:1000], factory=factory, parameters=None)
+    index = FaissIndex(ROWS[:1000], factory=factory)
     exact = ExactIndex(ROWS[:1000])
     with pytest.warns(UserWarning, match="200 items are too few.*clusters"):
         for one in (index, exact):
@@ -93,20 +92,6 @@ def test_too_few_items_to_train_are_searched_exactly(factory, tmp_path):
     assert len(FaissIndex.load(tmp_path / "index")) == 920
 
 
-@pytest.mark.parametrize("factory", ["Flat", "RaBitQ", "IVF16,Flat"])
-def test_a_filtered_search_continues_until_enough_pass(factory, monkeypatch):
-    monkeypatch.setattr(approximate, "FEW_SELECTED", 0)
-    options = {"attributes": {"rare": np.arange(1500) % 100 == 0}}
-    exact = ExactIndex(ROWS, LABELS, **options)
-    options["parameters"] = "nprobe=16" if "IVF" in factory else None
-    index = FaissIndex(ROWS, LABELS, factory=factory, **options)
-    found, expected = (
-        one.search(QUERIES, 5, where={"rare": True}) for one in (index, exact)
-    )
-    np.testing.assert_array_equal(found.counts, expected.counts)
-    assert share(found, expected) > 0.9
-
-
 def test_a_graph_finds_many_neighbors_or_warns():
     rows = np.random.default_rng(0).normal(size=(2000, 32)).astype("float32")
     index = FaissIndex(rows, factory="HNSW32")
@@ -119,15 +104,6 @@ def test_a_graph_finds_many_neighbors_or_warns():
     exact = index.search_exactly(rows[:500:5], 10)
     found = share(index.search(rows[:500:5], 10), exact)
     assert found > 0.95 or any("finds" in str(one.message) for one in caught)
-
-
-def test_deleted_rows_leave_when_they_are_the_majority():
-    index = FaissIndex(ROWS, LABELS, factory="HNSW32")
-    for gone, num_rows in (range(700), 1500), (range(700, 800), 700):
-        index.delete(gone)
-        assert index._engine.index.ntotal == num_rows
-        exact = index.search_exactly(QUERIES[:5], 3)
-        same(index.search(QUERIES[:5], 3), exact)
 
 
 def test_bad_options_are_refused():

@@ -124,7 +124,6 @@ def test_a_changed_tree_is_searched_and_saved(tmp_path):
 def test_an_export_with_scann_answers_and_its_recall_is_measured(tmp_path):
     keras.utils.set_random_seed(0)
     files = write_files(tmp_path)
-    bad = write_broken_files(tmp_path, files)
     pixels, encoder = pixels_of(files), small_encoder()
     labels = np.array(list("ab")).repeat(5)
     index = ScannIndex.from_encoder(encoder, (pixels, labels))
@@ -134,11 +133,10 @@ def test_an_export_with_scann_answers_and_its_recall_is_measured(tmp_path):
     measured = verify(path)["search_recall"]
     assert measured["recall"] == 1.0
     assert measured["map_at_r_exact"] == measured["map_at_r_approximate"]
-    mixed = np.concatenate([files, bad[:2]])
+    mixed = np.concatenate([files, write_broken_files(tmp_path, files)[:2]])
     questions = [
-        (path, "search_ann", ["image_bytes"], mixed),
-        (path, "search_exact", ["image_bytes"], mixed),
-        (path, "search_ann", ["image_bytes"], files[1]),
+        (path, f"search_{name}", ["image_bytes"], some)
+        for name, some in (("ann", mixed), ("exact", mixed), ("ann", files[1]))
     ]
     near, exact, single = answers_elsewhere(tmp_path, questions, "scann")
     expected = index.search(encoder.predict(pixels, verbose=0), 3)
@@ -152,20 +150,16 @@ def test_an_export_with_scann_answers_and_its_recall_is_measured(tmp_path):
 @needs_scann
 def test_an_index_of_low_recall_is_refused_unless_allowed(tmp_path):
     encoder = keras.Sequential([keras.Input((4, 4, 2)), keras.layers.Flatten()])
-    rng = np.random.default_rng(0)
-    images = rng.normal(size=(1000, 4, 4, 2)).astype("float32")
-    labels = np.arange(1000) % 50
+    images = np.random.default_rng(0).normal(size=(1000, 4, 4, 2))
+    images, labels = images.astype("float32"), np.arange(1000) % 50
     poor = SETTINGS | {"tree": {"num_leaves": 100, "num_leaves_to_search": 1}}
     index = ScannIndex.from_encoder(
         encoder, (images[:900], labels[:900]), settings=poor
     )
-    held_out = images[900:], labels[900:]
-    for options, message in (
-        ({}, "held_out=None"),
-        ({"held_out": held_out}, "must find 0.950"),
-    ):
+    options = {"held_out": (images[900:], labels[900:])}
+    for some, message in ({}, "held_out=None"), (options, "must find 0.950"):
         with pytest.raises(ValueError, match=message):
-            export_retriever(encoder, index, tmp_path / "r", **options)
+            export_retriever(encoder, index, tmp_path / "r", **some)
     assert list(tmp_path.iterdir()) == []
     options["minimum_recall"] = 0.0
     export_retriever(encoder, index, tmp_path / "r", **options)

@@ -3,13 +3,11 @@
 import copy
 import pickle
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from keras_gsp.retrieval import ExactIndex, MilvusIndex
-from keras_gsp.retrieval.index.one_writer import OneWriter
 from tests.retrieval.index.test_indexes import (
     every_engine,
     made,
@@ -84,31 +82,6 @@ def test_several_writers_lose_nothing(kind, tmp_path):
     expected = ExactIndex(rows[4:], np.arange(4, 40), np.arange(4, 40))
     index.delete([1000])
     same(index.search(rows, 1), expected.search(rows, 1))
-
-
-def test_a_writer_waits_for_readers_and_they_for_it():
-    order, threads = [], OneWriter()
-    has_begun = threading.Event()
-
-    def work(number):
-        if number == 0:
-            with threads.reading():
-                has_begun.set()
-                time.sleep(0.05)
-                order.append("first reader")
-            return
-        has_begun.wait()
-        if number == 1:
-            with threads.alone():
-                order.append("writer")
-            return
-        while not threads._is_taken and "writer" not in order:
-            time.sleep(0.001)
-        with threads.reading():
-            order.append("second reader")
-
-    in_threads(work, 3)
-    assert order == ["first reader", "writer", "second reader"]
 
 
 def test_an_index_can_be_copied_to_another_process():

@@ -42,13 +42,7 @@ def answers_here(questions):
 
 
 def answers_elsewhere(folder, questions, *modules):
-    """Returns the answers of a process that cannot import keras_gsp.
-
-    Args:
-        folder: where questions and answers are written.
-        questions: as for `answers_here`.
-        *modules: names of modules to import first.
-    """
+    """Answers of a process without keras_gsp, `modules` imported first."""
     path = folder / "questions"
     path.write_bytes(pickle.dumps((questions, modules)))
     done = subprocess.run(

@@ -1,5 +1,7 @@
 """Encoders and encoded images for tests of exports."""
 
+import pathlib
+
 import keras
 import numpy as np
 
@@ -10,36 +12,27 @@ def write_files(folder):
     """Ten images of different sizes, JPEG and PNG in turn; their names."""
     import tensorflow as tf
 
-    rng = np.random.default_rng(0)
-    names = []
+    rng, names = np.random.default_rng(0), []
     for i in range(10):
         colors = rng.integers(0, 255, (4, 5 + i % 3, 3))
         photo = np.kron(colors, np.ones((9, 9, 1))).astype("uint8")
         encode = tf.io.encode_png if i % 2 else tf.io.encode_jpeg
-        path = folder / (f"{i}.png" if i % 2 else f"{i}.jpg")
-        path.write_bytes(encode(photo).numpy())
-        names.append(str(path))
+        names.append(str(folder / (f"{i}.png" if i % 2 else f"{i}.jpg")))
+        tf.io.write_file(names[-1], encode(photo))
     return np.array(names)
 
 
 def write_broken_files(folder, good):
     """Empty, random, truncated and damaged bytes; the names of the files."""
-    jpeg, png = (open(path, "rb").read() for path in good[:2])
+    jpeg, png = (pathlib.Path(path).read_bytes() for path in good[:2])
     flipped = bytearray(png)
     flipped[len(flipped) // 2] ^= 0xFF
-    bad = [
-        b"",
-        np.random.default_rng(0).bytes(300),
-        jpeg[: len(jpeg) // 2],
-        png[: len(png) // 2],
-        jpeg[:10],
-        bytes(flipped),
-    ]
+    noise = np.random.default_rng(0).bytes(300)
+    halves = jpeg[: len(jpeg) // 2], png[: len(png) // 2]
     names = []
-    for i, content in enumerate(bad):
-        path = folder / f"bad{i}"
-        path.write_bytes(content)
-        names.append(str(path))
+    for i, content in enumerate([b"", noise, *halves, jpeg[:10], flipped]):
+        names.append(str(folder / f"bad{i}"))
+        pathlib.Path(names[-1]).write_bytes(content)
     return np.array(names)
 
 
