@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import (
-    checked_embeddings,
-    checked_labels,
-)
+from keras_gsp.embeddings.label_codes import checked_labels
+from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
 from keras_gsp.metrics.reranking import unit_rows
 from keras_gsp.ops.arguments import is_integer
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.search_index import SearchIndex
 
 # Temperatures of which one is chosen, on at most so many items.
 TEMPERATURES = np.geomspace(0.01, 1.0, 13)
@@ -59,7 +56,6 @@ def suspects(
     labels: Any,
     *,
     num_neighbors: int = 10,
-    index: SearchIndex | None = None,
 ) -> Suspects:
     r"""Finds items of a collection that a person should look at.
 
@@ -86,12 +82,10 @@ def suspects(
         labels: (items,), numbers or strings, of at least two classes.
         num_neighbors: items that each is compared with, at least 2. Default
             10.
-        index: of the same embeddings, of length 1 and in the same order, such
-            as a `FaissIndex`. Default `None`: exact search.
 
     Raises:
         ValueError: fewer than two classes, not more items than
-            `num_neighbors`, another index, or zero embeddings.
+            `num_neighbors`, or zero embeddings.
 
     Example:
 
@@ -127,12 +121,7 @@ def suspects(
             f"{len(rows)}. Received: num_neighbors={num_neighbors}."
         )
     rows = unit_rows(rows, "embeddings")
-    index = ExactIndex(rows) if index is None else index
-    if len(index) != len(rows):
-        raise ValueError(
-            "`index` must hold the same items. "
-            f"Received: {len(index)} and {len(rows)} items."
-        )
+    index = ExactIndex(rows)
     near = index.search(rows, num_neighbors, exclude_ids=index.ids()).indices
     distances = np.linalg.norm(rows[near] - rows[:, None], axis=2)
     own, other, best = _probabilities(rows, codes, sizes)

@@ -86,23 +86,12 @@ def test_items_need_not_be_their_own_first_neighbor():
     assert all(one != two for one, two in found.duplicates.tolist())
 
 
-def test_another_index_may_search():
-    pytest.importorskip("faiss")
-    rows, labels = collection()
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    index = gsp.retrieval.FaissIndex(rows, factory="Flat")
-    found = gsp.retrieval.suspects(rows, labels, index=index)
-    exact = gsp.retrieval.suspects(rows, labels)
-    np.testing.assert_array_equal(found.agreement, exact.agreement)
-
-
 def test_wrong_arguments_are_refused():
     rows, labels = collection()
     for change, words in [
         ({"labels": np.zeros(96)}, "at least two classes. Received: 1"),
         ({"num_neighbors": 1}, "at least 2 and below the number of items, 96"),
         ({"num_neighbors": 96}, "Received: num_neighbors=96"),
-        ({"index": gsp.retrieval.ExactIndex(np.eye(3))}, "3 and 96 items"),
         ({"embeddings": np.zeros((96, 4))}, "96 rows of zeros"),
         ({"labels": np.zeros(5)}, "one entry for each item"),
     ]:

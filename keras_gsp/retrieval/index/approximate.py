@@ -11,6 +11,7 @@ from keras_gsp.ops.neighbors import PRODUCT_NUMBERS, SPARE_CANDIDATES
 from keras_gsp.retrieval.index.exact import GalleryIndex, ranked
 from keras_gsp.retrieval.index.gallery import Gallery
 from keras_gsp.retrieval.index.search_recall import own_recall, warn_below
+from keras_gsp.retrieval.index.where import is_selected
 
 # A filter that passes at most this many items is searched exactly.
 FEW_SELECTED = 50_000
@@ -52,7 +53,8 @@ class ApproximateIndex(GalleryIndex):
         """
         with self._threads.reading():
             gallery = self.gallery
-            selected, passing = gallery.selected(where), np.arange(len(gallery))
+            selected = is_selected(where, gallery.columns)
+            passing = np.arange(len(gallery))
             shown, is_few = min(k, len(gallery)), False
             if selected is not None:
                 passing = np.flatnonzero(selected)

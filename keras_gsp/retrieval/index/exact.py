@@ -26,7 +26,7 @@ from keras_gsp.retrieval.index.saved_gallery import (
     saved_facts,
 )
 from keras_gsp.retrieval.index.search_index import Items, SearchIndex
-from keras_gsp.retrieval.index.where import Where, as_list
+from keras_gsp.retrieval.index.where import Where, as_list, is_selected
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.space import space_fingerprint
 from keras_gsp.storage.whole import whole_folder
@@ -111,7 +111,7 @@ class GalleryIndex(SearchIndex):
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
         gallery = self.gallery
-        selected = gallery.selected(where)
+        selected = is_selected(where, gallery.columns)
         return len(gallery) if selected is None else int(selected.sum())
 
     def ids(self) -> np.ndarray:
@@ -195,7 +195,7 @@ class GalleryIndex(SearchIndex):
 
     def _found(self, queries, k, excluded, where, column=None):
         gallery, nearest = self.gallery, self.gallery.nearest
-        if (selected := gallery.selected(where)) is not None:
+        if (selected := is_selected(where, gallery.columns)) is not None:
             blocks = partial(gallery.centered_blocks, selected=selected)
             nearest = NearestItems(blocks, gallery.vectors, gallery.origin)
         # One more than asked for, because one item may be excluded.

@@ -20,7 +20,6 @@ from keras_gsp.retrieval.index.columns import (
     joined,
     refuse_repeated,
 )
-from keras_gsp.retrieval.index.where import Where, is_selected
 
 # Rows whose squared lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
@@ -128,10 +127,6 @@ class Gallery:
     def origin(self) -> np.ndarray:
         """Point that is subtracted before products are taken, (size,)."""
         return nearby_origin(self.low, self.high).astype("float32")
-
-    def selected(self, where: Where | None) -> np.ndarray | None:
-        """Returns which items pass a filter, `None` without a filter."""
-        return is_selected(where, self.columns)
 
     def with_items(
         self,

@@ -23,14 +23,12 @@ WRITTEN_ROWS = 2**16
 def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
     """Writes the gallery of an index, `facts` in `index.json`, and checksums.
 
-    A memory-mapped gallery is read block by block, never as a whole.
+    A memory-mapped gallery is read block by block.
     """
     gallery = index.gallery
-    arrays = {"ids": gallery.ids, "labels": gallery.labels}
-    for name, values in gallery.attributes.items():
-        arrays[f"attribute.{name}"] = values
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    for name, array in gallery.columns.items():
+        file = {"id": "ids", "label": "labels"}.get(name, f"attribute.{name}")
+        np.save(folder / f"{file}.npy", array, allow_pickle=False)
     _write_vectors(gallery, folder)
     facts = facts | {
         "format": FORMAT,

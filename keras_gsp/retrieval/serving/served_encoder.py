@@ -123,16 +123,12 @@ def _expected_cut(encoder, index, crop_fraction, size):
     if expected is None:
         fraction = 1.0 if crop_fraction == "auto" else crop_fraction
         return None if fraction is None else float(fraction), WHITE
-    if (expected.height, expected.width) != size:
+    is_cut = crop_fraction in ("auto", expected.crop_fraction)
+    if not is_cut or (expected.height, expected.width) != size:
         raise ValueError(
-            "`image_size` must be that of the encoder's or the index's "
-            f"preprocessing. Received: image_size={size}, {expected}."
-        )
-    if crop_fraction not in ("auto", expected.crop_fraction):
-        raise ValueError(
-            "`crop_fraction` must be that of the encoder's or the index's "
-            'preprocessing, or "auto". Received: '
-            f"crop_fraction={crop_fraction}, {expected}."
+            "`image_size` and `crop_fraction` must be those of the encoder's "
+            "or the index's preprocessing. Received: "
+            f"image_size={size}, crop_fraction={crop_fraction}, {expected}."
         )
     return expected.crop_fraction, expected.background
 
