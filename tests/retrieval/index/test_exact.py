@@ -7,8 +7,8 @@ from keras_gsp.ops import neighbors
 from keras_gsp.retrieval import ExactIndex
 from keras_gsp.retrieval.index import saved_gallery
 from tests.retrieval.index.test_indexes import (
+    check_sorted,
     filled,
-    is_sorted,
     random_rows,
 )
 
@@ -23,7 +23,7 @@ def test_ties_across_blocks_are_in_order(block, step, monkeypatch):
     index = ExactIndex(rows, attributes={"third": np.arange(903) % 3})
     where = None if step == 1 else {"third": 0}
     found = index.search(distinct, k=290, where=where)
-    is_sorted(found, distinct, rows[::step], 290, step)
+    check_sorted(found, distinct, rows[::step], 290, np.arange(0, 903, step))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
@@ -36,12 +36,13 @@ def test_near_ties_have_their_exact_order(scale):
     near = queries[0] + lengths[:, None] * np.eye(64)[:12]
     rows = np.concatenate([rng.normal(size=(400, 64)) * scale, near])
     rows = rows.astype("float32")
-    is_sorted(ExactIndex(rows).search(queries, k=3), queries, rows, 3)
+    found = ExactIndex(rows).search(queries, k=3)
+    check_sorted(found, queries, rows, 3, np.arange(412))
     # Also near duplicates far from the origin.
     rows = scale * (np.full(8, 1000.0, "float32") + random_rows(60, 8))
     rows = rows.astype("float32")
     found = ExactIndex(rows).search(rows[:5], k=60)
-    is_sorted(found, rows[:5], rows, 60)
+    check_sorted(found, rows[:5], rows, 60, np.arange(60))
     assert (found.distances[:, 0] == 0.0).all()
 
 
@@ -58,7 +59,7 @@ def test_storage_trades_digits_for_memory(storage, error, nbytes):
     assert (np.abs(kept - rows.astype("f4")) <= error * largest).all()
     assert index.gallery.parts[0].values.nbytes == 300 * nbytes
     # The search is exact for the rounded embeddings.
-    is_sorted(index.search(rows[:5], 6), rows[:5], kept, 6)
+    check_sorted(index.search(rows[:5], 6), rows[:5], kept, 6, np.arange(300))
     with pytest.raises(ValueError, match="storage='int8'"):
         ExactIndex(storage="int8")
     if storage == "float16":
