@@ -135,15 +135,8 @@ class MatchThreshold(WithSpace):
             )
             return cls(**found, space=space or gallery.space)
         pairs = PairDistances(embeddings, labels)
+        _check_rate(false_accept_rate, pairs.num_negatives, "negative pairs")
         allowed = math.floor(false_accept_rate * pairs.num_negatives)
-        if allowed < 1:
-            raise ValueError(
-                "`false_accept_rate` must be at least one of the pairs of "
-                "different classes. Received: "
-                f"false_accept_rate={false_accept_rate} and "
-                f"{pairs.num_negatives} pairs; hold out more items, or choose "
-                f"at least {1 / pairs.num_negatives:.2g}."
-            )
         smallest = np.zeros(0, "float32")
         for some in pairs.negatives():
             smallest = np.concatenate([smallest, some], dtype="float32")
@@ -207,13 +200,7 @@ def _searched(gallery, embeddings, labels, rate, seed):
     labels = checked_labels(labels, len(embeddings))
     searches = held_out_searches(gallery, embeddings, labels, seed)
     unknown, known = searches.nearest_unknown, searches.nearest_known
-    if rate * len(unknown) < 1:
-        raise ValueError(
-            "`false_accept_rate` must be at least one of the held-out "
-            f"searches. Received: false_accept_rate={rate} and {len(unknown)} "
-            "searches; hold out more images, or choose at least "
-            f"{1 / len(unknown):.2g}."
-        )
+    _check_rate(rate, len(unknown), "held-out searches")
     rates = [one for one in RATES if one * len(unknown) >= 1]
     rows = []
     unknown = np.sort(unknown)
@@ -231,6 +218,15 @@ def _searched(gallery, embeddings, labels, rate, seed):
         "gallery_size": len(gallery),
         "acceptance": rows,
     }
+
+
+def _check_rate(rate, count, name):
+    if rate * count < 1:
+        raise ValueError(
+            f"`false_accept_rate` must be at least one of the {name}. "
+            f"Received: false_accept_rate={rate} and {count} {name}; hold out "
+            f"more images, or choose at least {1 / count:.2g}."
+        )
 
 
 def _between(distances, allowed):
