@@ -9,7 +9,7 @@ A step that would not end in time is not begun, and fine-tuning only follows
 where LoRA may gain `--worth` points. A stopped command goes on when it is given
 again.
 
-`--output` gets advice.md and advice.json.
+`--output` gets advice.md.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ from training.recipes.named import named
 from training.recipes.recipe import Recipe
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
-from training.runs.run_directory import write_json, write_text
+from training.runs.run_directory import write_text
 
 FOLDS, VALIDATION_FOLDS = 3, 4
 # With fewer, a fold has two classes to validate with.
@@ -107,28 +108,23 @@ class AdviseCommand:
     output: Path = Path("runs/advice")
     """Folder of the runs and of the result."""
 
-    def __post_init__(self) -> None:
-        if not self.backbones:
-            raise ValueError("`backbones` must name one. Received: none.")
-
     def features(self) -> list[Recipe]:
         """Recipes of the raw features of each backbone."""
+        if not self.backbones:
+            raise ValueError("`backbones` must name one. Received: none.")
         return [self._features(text) for text in self.backbones]
 
     def _features(self, text):
         name, _, file = text.partition("=")
         name, _, width = name.partition("@")
-        own: dict[str, Any] = {}
-        if width:
-            own["backbone_width"] = float(width)
-        if file:
-            own["backbone_weights"] = file
-        return named("folder-features", backbone=name).with_(
+        base = named("folder-features", backbone=name)
+        return base.with_(
             dataset=self.dataset,
             data_dir=self.data_dir,
             crop_size=self.crop_size,
             steps=0,
-            **own,
+            backbone_width=float(width) if width else base.backbone_width,
+            backbone_weights=file or base.backbone_weights,
         )
 
 
@@ -146,6 +142,16 @@ class Row:
     """Classes of the queries, for each fold."""
     seconds: float = 0.0
     """Of all that was tried for it."""
+
+    @property
+    def chosen(self) -> str:
+        """What validation classes chose, or the step's own setting."""
+        recipe = self.recipe
+        if self.pooling:
+            return f"{recipe.backbone}, {self.pooling}"
+        if not recipe.steps:
+            return f"{recipe.whitening}, {recipe.embedding_size} numbers"
+        return f"{recipe.loss}, {recipe.pooling}, rate {recipe.learning_rate:g}"
 
     @property
     def map_at_r(self) -> float:
@@ -173,15 +179,9 @@ class Comparison:
         self.rows: list[Row] = []
         self.skipped: dict[str, str] = {}
         self._images: dict[tuple, Any] = {}
-        # Of each run, by the name of its folder.
-        self._seconds: dict[str, float] = {}
+        # Of each run, by its folder.
+        self._seconds: dict[Path, float] = {}
         self._slowest_head = 0.0
-        self._milliseconds: dict[tuple, float] = {}
-
-    @property
-    def minutes(self) -> float:
-        """Minutes since the start."""
-        return (time.monotonic() - self.start) / 60
 
     @property
     def best(self) -> Row:
@@ -198,8 +198,9 @@ class Comparison:
         raw = self._try_raw(command.features())
         channels = self._splits(raw, 0).train.images.shape[-1]
         size = min(raw.embedding_size, channels)
-        flat = raw.with_(embedding_size=size, whitening="learned")
-        self._try("whitening", flat)
+        self._try(
+            "whitening", raw.with_(embedding_size=size, whitening="learned")
+        )
         head = _trained(raw, command.head_steps)
         stages = [POOLINGS, LOSSES, HEAD_RATES]
         row = self._try("head", head.with_(**HEAD_RATES[0]), stages, HEAD_SHARE)
@@ -218,19 +219,18 @@ class Comparison:
         self._add_folds()
 
     def _try_raw(self, recipes):
-        """The row of the backbone and pooling that are best on validation."""
+        """Adds the backbone and pooling that are best on validation."""
         start, found = time.monotonic(), {}
-        for number, recipe in enumerate(recipes):
+        for recipe in recipes:
             images = self._splits(recipe, 0).validation
             for name in RAW:
-                scores = _raw_scores(images, name)
-                found[number, name] = np.nanmean(scores)
-        number, name = max(found, key=found.__getitem__)
-        row = Row("raw features", recipes[number], name)
+                found[recipe, name] = np.nanmean(_raw_scores(images, name))
+        recipe, name = max(found, key=found.__getitem__)
+        row = Row("raw features", recipe, name)
         self._score(row, 0)
         row.seconds = time.monotonic() - start
         self.rows.append(row)
-        return row.recipe
+        return recipe
 
     def _try(self, name, recipe, stages=(), share=1.0):
         """Adds a row; None if it is skipped, as `skipped` says why.
@@ -238,24 +238,21 @@ class Comparison:
         Each stage changes the best recipe so far; validation classes choose.
         """
         deadline = self.start + 60 * share * self.command.minutes
-        scores: dict[str, float] = {}
+        scores: dict[Recipe, float] = {}
         best: Any = None
         before = sum(self._seconds.values())
         for stage in stages or [[{}]]:
             base = best or recipe
             for own in stage:
                 one = base.with_(**own)
-                key = _name(one, 0)
-                last = deadline if best else self._end
-                left = last - time.monotonic()
-                if key in scores or left < 0 or left < self._cost(one):
+                left = (deadline if best else self._end) - time.monotonic()
+                if one in scores or left < 0 or left < self._cost(one):
                     continue
-                scores[key] = self._validation_score(one) if stages else 0.0
-                if best is None or scores[key] > scores[_name(best, 0)]:
-                    best = one
+                scores[one] = self._validation_score(one) if stages else 0.0
+                best = max(scores, key=scores.__getitem__)
         if best is None:
             self.skipped[name] = "not tried, no time"
-        elif np.isinf(scores[_name(best, 0)]):
+        elif np.isinf(scores[best]):
             self.skipped[name] = "diverged at every rate"
         if name in self.skipped:
             print(f"{name}: {self.skipped[name]}", flush=True)
@@ -269,11 +266,8 @@ class Comparison:
 
     def _add_folds(self):
         """Scores every row on further folds, or none of them."""
-        seconds = sum(
-            self._seconds[_name(row.recipe, 0)]
-            for row in self.rows
-            if not row.pooling
-        )
+        trained = [row.recipe for row in self.rows if not row.pooling]
+        seconds = sum(self._seconds[self._trial(r, 0).path] for r in trained)
         for fold in range(1, FOLDS):
             if time.monotonic() + seconds > self._end:
                 return
@@ -306,9 +300,11 @@ class Comparison:
             return -np.inf
 
     def _trial(self, recipe, fold):
+        """A run, in a folder that is named after its recipe."""
         from training.runs.trial import Trial
 
-        name = _name(recipe, fold)
+        content = json.dumps([recipe.settings, fold], default=str)
+        name = hashlib.sha256(content.encode()).hexdigest()[:12]
         count = self._splits(recipe, fold).train.num_classes
         classes = min(recipe.classes_per_batch, count)
         recipe = recipe.with_(classes_per_batch=classes)
@@ -316,17 +312,11 @@ class Comparison:
 
     def _run(self, recipe, fold):
         """Trains one run, or finds it finished."""
-        from training.recipes.data import check_classes
-
-        trial, splits = (
-            self._trial(recipe, fold),
-            self._splits(recipe, fold),
-        )
-        check_classes(trial.recipe, splits)
+        trial = self._trial(recipe, fold)
         if not trial.is_finished:
-            trial.train(splits)
+            trial.train(self._splits(recipe, fold))
         seconds = float(trial.queries()["seconds"])
-        self._seconds[trial.path.name] = seconds
+        self._seconds[trial.path] = seconds
         if recipe.cache_features:
             self._slowest_head = max(self._slowest_head, seconds)
         return trial
@@ -358,32 +348,22 @@ class Comparison:
         splits = self._splits(recipe, 0)
         passes = PASSES * recipe.batch_size * recipe.steps
         passes += len(splits.validation) * recipe.evaluations
-        passes += len(splits.test)
-        return passes * self._per_image(recipe) / 1000
+        return (passes + len(splits.test)) * self._seconds_per_image
 
-    def _per_image(self, recipe):
-        """Milliseconds of an image through the backbone, in a batch of 32."""
+    @cached_property
+    def _seconds_per_image(self):
+        """Of an image through the backbone, in a batch of 32."""
         from keras_gsp.embeddings.processes import predictor
         from training.recipes.backbone import build_backbone
 
-        key = tuple(getattr(recipe, name) for name in OF_IMAGES[1:])
-        if key not in self._milliseconds:
-            plain = recipe.with_(cache_features=False, lora_rank=None)
-            size = recipe.crop_size
-            predict = predictor(build_backbone(plain, (size, size, 3)))
-            images = np.zeros((32, size, size, 3), "uint8")
-            predict(images)
-            start = time.perf_counter()
-            predict(images)
-            seconds = time.perf_counter() - start
-            self._milliseconds[key] = 1000 * seconds / len(images)
-        return self._milliseconds[key]
-
-
-def _name(recipe, fold):
-    """The folder of a run, named after its recipe."""
-    content = json.dumps([recipe.settings, fold], default=str)
-    return hashlib.sha256(content.encode()).hexdigest()[:12]
+        recipe = self.rows[0].recipe.with_(cache_features=False)
+        shape = recipe.crop_size, recipe.crop_size, 3
+        predict = predictor(build_backbone(recipe, shape))
+        images = np.zeros((32, *shape), "uint8")
+        predict(images)
+        start = time.perf_counter()
+        predict(images)
+        return (time.perf_counter() - start) / len(images)
 
 
 def _trained(recipe, steps):
@@ -430,37 +410,9 @@ def _advise(command):
         )
     comparison = Comparison(command)
     comparison.run()
-    advice = advice_of(comparison)
-    write_json(command.output / "advice.json", advice)
-    page = page_of(advice)
+    page = page_of(comparison)
     write_text(command.output / "advice.md", page)
-    print(f"\n{page}\n{command.output}/: advice.md, advice.json")
-
-
-def advice_of(comparison: Comparison) -> dict[str, Any]:
-    """Returns everything that was found out, for JSON."""
-    command, rows, best = comparison.command, comparison.rows, comparison.best
-    return {
-        "sentence": verdict(rows, best, comparison.skipped),
-        "command": _next_step(command, best),
-        "classes": sum(len({*labels}) for labels in rows[0].classes),
-        "images": sum(map(len, rows[0].classes)),
-        "folds": len(rows[0].scores),
-        "minutes": comparison.minutes,
-        "asked": command.minutes,
-        "rows": [
-            {
-                "step": row.name,
-                "chosen": _chosen(row),
-                "map_at_r": row.map_at_r,
-                "gain": row.gain(rows[0]) if row is not rows[0] else None,
-                "minutes": row.seconds / 60,
-                "recommended": row is best,
-            }
-            for row in rows
-        ],
-        "skipped": comparison.skipped,
-    }
+    print(f"\n{page}\n{command.output}/advice.md")
 
 
 def verdict(rows: Sequence[Row], best: Row, skipped: Mapping[str, str]) -> str:
@@ -500,14 +452,10 @@ def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     name: str = command.dataset
     if name == "folder" and recipe.cache_features:
         name = "folder-features"
-    choices = {one: getattr(recipe, one) for one in CHOSEN}
-    base = named(name, **choices)
+    base = named(name, **{one: getattr(recipe, one) for one in CHOSEN})
     words = ["python", "-m", "training.train", name]
     words += ["--data-dir", command.data_dir]
-    for option in (
-        *CHOSEN,
-        *(OPTIONS if recipe.steps else (*OPTIONS, "steps")),
-    ):
+    for option in (*CHOSEN, *OPTIONS, *(() if recipe.steps else ("steps",))):
         value, word = getattr(recipe, option), option.replace("_", "-")
         if option not in CHOSEN and value == getattr(base, option):
             continue
@@ -518,54 +466,42 @@ def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     return words
 
 
-def _next_step(command, row):
-    """The line to copy: a command, or the encoder of raw features."""
-    if not row.pooling:
-        return shlex.join(training_command(command, row.recipe))
-    return (
-        "encoder = gsp.models.build_encoder(backbone, embedding_size=None, "
-        f"pooling={RAW[row.pooling]})"
-    )
-
-
-def page_of(advice: Mapping[str, Any]) -> str:
+def page_of(comparison: Comparison) -> str:
     """Returns the advice as Markdown."""
-    lines = ["# Should I train?", "", advice["sentence"], ""]
-    lines += [
+    command, rows, best = comparison.command, comparison.rows, comparison.best
+    raw, skipped = rows[0], comparison.skipped
+    lines = [
+        *("# Should I train?", "", verdict(rows, best, skipped), ""),
         "| step | chosen | MAP@R % | gain over raw | minutes |",
         "| --- | --- | ---: | --- | ---: |",
     ]
-    for row in advice["rows"]:
-        gain = interval_text(row["gain"]) if row["gain"] else ""
-        name = f"**{row['step']}**" if row["recommended"] else row["step"]
-        cells = [name, row["chosen"], f"{row['map_at_r']:.1f}", gain]
-        cells.append(f"{row['minutes']:.1f}")
+    for row in rows:
+        gain = "" if row is raw else interval_text(row.gain(raw))
+        name = f"**{row.name}**" if row is best else row.name
+        cells = [name, row.chosen, f"{row.map_at_r:.1f}", gain]
+        cells.append(f"{row.seconds / 60:.1f}")
         lines.append(f"| {' | '.join(cells)} |")
-    lines += [f"| {n} | {why} | | | |" for n, why in advice["skipped"].items()]
-    thirds = {1: "a third", 2: "two thirds", 3: "all"}[advice["folds"]]
+    lines += [f"| {name} | {why} | | | |" for name, why in skipped.items()]
+    thirds = {1: "a third", 2: "two thirds", 3: "all"}[len(raw.scores)]
+    num_classes = sum(len({*labels}) for labels in raw.classes)
+    minutes = (time.monotonic() - comparison.start) / 60
+    next_step = (
+        "encoder = gsp.models.build_encoder(backbone, embedding_size=None, "
+        f"pooling={RAW[best.pooling]})"
+        if best.pooling
+        else shlex.join(training_command(command, best.recipe))
+    )
     lines += [
         "",
         "Bold is what to take. All rows are scored on the same "
-        f"{advice['images']:,} images of {advice['classes']} classes, {thirds} "
-        "of the folder's, which no row was trained on. Gains are points of "
-        "MAP@R, image by image, with 95 % intervals over classes. It took "
-        f"{advice['minutes']:.1f} of {advice['asked']:g} minutes.",
-        "",
-        "Next:",
-        "",
-        f"    {advice['command']}",
-        "",
+        f"{sum(map(len, raw.classes)):,} images of {num_classes} classes, "
+        f"{thirds} of the folder's, which no row was trained on. Gains are "
+        "points of MAP@R, image by image, with 95 % intervals over classes. "
+        f"It took {minutes:.1f} of {command.minutes:g} minutes.",
+        "\nNext:\n",
+        f"    {next_step}\n",
     ]
     return "\n".join(lines)
-
-
-def _chosen(row):
-    recipe = row.recipe
-    if row.pooling:
-        return f"{recipe.backbone}, {row.pooling}"
-    if not recipe.steps:
-        return f"{recipe.whitening}, {recipe.embedding_size} numbers"
-    return f"{recipe.loss}, {recipe.pooling}, rate {recipe.learning_rate:g}"
 
 
 def interval_text(gain: Mapping[str, float]) -> str:

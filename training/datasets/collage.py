@@ -10,15 +10,7 @@ import keras_gsp as gsp
 from keras_gsp.data import ImageSet, image_folder
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.own_images import merged_sides
-from training.datasets.published import cifar_records, cifar_root
 
-# The super-classes that fill the other cells, as in the thesis' code.
-BACKGROUNDS = (
-    "flowers",
-    "large_man-made_outdoor_things",
-    "large_natural_outdoor_scenes",
-    "trees",
-)
 # CIFAR-10: classes to learn from and similar ones to test, each with the class
 # that fills the other cells.
 CIFAR10_SIDES = (
@@ -34,53 +26,44 @@ def collage_splits(
     *,
     canvas_size: int = 64,
     images_per_class: int | None = None,
-    distilled: bool = False,
+    distractors: bool = True,
     seed: int = 0,
 ) -> RetrievalSplits:
-    """Makes collages of CIFAR-100 (thesis, section 5.3.2) or an image folder.
+    """Makes collages of an image folder (thesis, section 5.3.2).
 
-    CIFAR-100: 16 super-classes are recognized, each by two of its sub-classes
-    in training, one in validation and two in the test; the other four fill the
-    backgrounds, their sub-classes split alike. Folders `KIND/CLASS` with a kind
-    `background`: the same, the classes of a kind drawn 2 : 1 : 2. Folder of
-    CIFAR-10: four classes among birds, and similar ones among frogs in the
-    test, of `train/` and `test/` where the folder has these; validation has a
-    fifth of the training images, since no class is left for it. Other image
-    folder: a fifth of the classes fill the backgrounds, each of their images in
-    one split only; the others are split 2 : 1 : 2. With `distilled`, pictures
-    come without distractors: an upper bound.
+    Folders `KIND/CLASS` with a kind `background`: kinds are recognized, and
+    the classes of each are drawn 2 : 1 : 2 for training, validation and test.
+    Folder of CIFAR-10: four classes among birds, and similar ones among frogs
+    in the test, of `train/` and `test/` where the folder has these; validation
+    has a fifth of the training images, since no class is left for it. Other
+    image folder: a fifth of the classes fill the backgrounds, each of their
+    images in one split only; the others are split 2 : 1 : 2. Without
+    `distractors`, pictures come alone: an upper bound.
     """
     if canvas_size < 2 or canvas_size % 2:
         raise ValueError(
             "`canvas_size` must be even, the side of two cells. Received: "
             f"canvas_size={canvas_size}."
         )
-    cell_size = canvas_size // 2
-    rng = np.random.default_rng(seed)
-    try:
-        root = cifar_root(data_dir, 100)
-    except FileNotFoundError:
-        images = load_pictures(data_dir, cell_size, images_per_class)
-        known = {name for own, one in CIFAR10_SIDES for name in (*own, one)}
-        if {*images.class_names} == known:
-            # A network may have learned the pictures of `train`.
-            sides = (
-                load_pictures(data_dir, cell_size, images_per_class, side=side)
-                for side in ("train", "test")
-            )
-            parts = _cifar10_parts(*sides)
-        elif any(name.startswith("background/") for name in images.class_names):
-            parts = _kind_parts(images, ("background",), rng)
-        else:
-            parts = folder_parts(images, rng)
+    size, rng = canvas_size // 2, np.random.default_rng(seed)
+    images = load_pictures(data_dir, size, images_per_class)
+    known = {name for own, one in CIFAR10_SIDES for name in (*own, one)}
+    if {*images.class_names} == known:
+        # A network may have learned the pictures of `train`.
+        sides = (
+            load_pictures(data_dir, size, images_per_class, side=side)
+            for side in ("train", "test")
+        )
+        parts = _cifar10_parts(*sides)
+    elif any(name.startswith("background/") for name in images.class_names):
+        parts = _kind_parts(images, rng)
     else:
-        images = _cifar100(root, cell_size, images_per_class)
-        parts = _kind_parts(images, BACKGROUNDS)
+        parts = _folder_parts(images, rng)
     made = {split: foreground for split, (foreground, _) in parts.items()}
-    if not distilled:
+    if distractors:
         for split, (foreground, background) in parts.items():
-            images = compose_collages(foreground.images, background, rng)
-            made[split] = replace(foreground, images=images)
+            canvases = compose_collages(foreground.images, background, rng)
+            made[split] = replace(foreground, images=canvases)
     return RetrievalSplits(name="collage", **made)
 
 
@@ -117,28 +100,8 @@ def _dealt(size, rows, columns, rng):
     return np.concatenate(decks)[:rows]
 
 
-def _cifar100(root, cell_size, images_per_class):
-    """All images, in classes `SUPER-CLASS/CLASS`."""
-    names = (root / "fine_label_names.txt").read_text().split()
-    super_names = (root / "coarse_label_names.txt").read_text().split()
-    files = [cifar_records(root / f"{p}.bin", 2) for p in ("train", "test")]
-    coarse, fine = np.concatenate([labels for labels, _ in files]).T
-    images = np.concatenate([images for _, images in files])
-    kept = _first(fine, np.unique(fine), images_per_class)
-    supers = dict(zip(fine, coarse, strict=True))
-    return ImageSet(
-        fine[kept],
-        tuple(f"{super_names[supers[i]]}/{n}" for i, n in enumerate(names)),
-        images=_resized(images[kept], cell_size),
-    )
-
-
-def _kind_parts(images, backgrounds, rng=None):
-    """What `folder_parts` returns, of classes `KIND/CLASS`.
-
-    Kinds are recognized, those of `backgrounds` distract; each split has other
-    classes of every kind, in order or drawn.
-    """
+def _kind_parts(images, rng):
+    """What `_folder_parts` returns, of classes `KIND/CLASS`."""
     kinds = np.array([name.partition("/")[0] for name in images.class_names])
     splits = np.empty(len(kinds), "int64")
     for kind in np.unique(kinds):
@@ -148,10 +111,10 @@ def _kind_parts(images, backgrounds, rng=None):
                 "Each kind must have 3 or more classes, one for each split. "
                 f"Received: {len(own)} in {kind}."
             )
-        own = own if rng is None else rng.permutation(own)
+        own = rng.permutation(own)
         for number, run in enumerate(_runs(len(own))):
             splits[own[run]] = number
-    distracts, parts = np.isin(kinds, backgrounds), {}
+    distracts, parts = kinds == "background", {}
     for number, split in enumerate(_SHARES):
         own, others = (
             images.of_classes(np.flatnonzero((splits == number) & chosen))
@@ -161,15 +124,13 @@ def _kind_parts(images, backgrounds, rng=None):
             [name.partition("/")[0] for name in own.names], return_inverse=True
         )
         titles = tuple(f"{name}, {split}" for name in names)
-        parts[split] = (
-            ImageSet(labels, titles, images=own.images),
-            others.images,
-        )
+        found = ImageSet(labels, titles, images=own.images)
+        parts[split] = found, others.images
     return parts
 
 
 def _cifar10_parts(train_images, test_images):
-    """What `folder_parts` returns, for the ten classes of CIFAR-10."""
+    """What `_folder_parts` returns, for the ten classes of CIFAR-10."""
     (learned, background), test = (
         (_named(images, *own), _named(images, one).images)
         for images, (own, one) in zip(
@@ -177,9 +138,9 @@ def _cifar10_parts(train_images, test_images):
         )
     )
     parts = []
-    for chosen in (lambda place: place % 5 < 4, lambda place: place % 5 == 4):
+    for is_held_out in (False, True):
         own, others = (
-            np.flatnonzero(chosen(np.arange(len(side))))
+            np.flatnonzero((np.arange(len(side)) % 5 == 4) == is_held_out)
             for side in (learned, background)
         )
         parts.append((learned.subset(own), background[others]))
@@ -193,7 +154,7 @@ def _named(images, *names):
     return images.of_classes([images.class_names.index(n) for n in names])
 
 
-def folder_parts(images: ImageSet, rng: np.random.Generator) -> dict:
+def _folder_parts(images, rng):
     """Takes a fifth of the classes for backgrounds, splits the others.
 
     Returns split -> (`ImageSet` to recognize, (num_backgrounds, height, width,
@@ -223,12 +184,6 @@ def _runs(length):
     return np.split(np.arange(length), np.round(shares * length).astype(int))
 
 
-def _first(labels, classes, count):
-    return np.concatenate(
-        [np.flatnonzero(labels == label)[:count] for label in classes]
-    )
-
-
 def load_pictures(
     data_dir: str | Path,
     cell_size: int,
@@ -241,23 +196,17 @@ def load_pictures(
     """
     images = image_folder(data_dir)
     sides = np.array([name.partition("/")[0] for name in images.names])
+    images = merged_sides(images)
     if side is not None and {*sides} == {"train", "test"}:
         images = images.subset(np.flatnonzero(sides == side))
-        names = [name.partition("/")[2] for name in images.names]
-        own, labels = np.unique(names, return_inverse=True)
-        images = ImageSet(labels, tuple(own), None, images.paths)
-    images = merged_sides(images)
     # In the order of classes, which the drawn backgrounds depend on.
-    kept = _first(images.labels, range(images.num_classes), images_per_class)
-    images = images.subset(kept)
-    return replace(images, images=_resized(images.paths, cell_size), paths=None)
-
-
-def _resized(images, size):
-    """(num_images, size, size, channels) of paths or of pixels."""
-    if isinstance(images, np.ndarray) and images.shape[1:3] == (size, size):
-        return images
+    kept = [
+        np.flatnonzero(images.labels == label)[:images_per_class]
+        for label in range(images.num_classes)
+    ]
+    images = images.subset(np.concatenate(kept))
     batches = gsp.data.evaluation_batches(
-        images, size=size, resize=size, batch_size=256
+        images.paths, size=cell_size, resize=cell_size, batch_size=256
     )
-    return np.concatenate([batch.numpy() for batch in batches])
+    pixels = np.concatenate([batch.numpy() for batch in batches])
+    return replace(images, images=pixels, paths=None)

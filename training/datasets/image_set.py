@@ -52,11 +52,12 @@ class RetrievalSplits:
         Fold k is the k-th of `num_folds` equal runs of classes, in order.
         """
         count = self.train.num_classes
-        if num_folds > count:
+        if not fold < num_folds <= count:
             raise ValueError(
-                "`validation_folds` must be at most the training classes. "
-                f"Received: validation_folds={num_folds} for {count} training "
-                f"classes of {self.name}. Lower --validation-folds, or add "
+                "`validation_folds` must be at most the training classes and "
+                f"above `validation_fold`. Received: validation_folds="
+                f"{num_folds} for {count} training classes of {self.name}, "
+                f"validation_fold={fold}. Lower --validation-folds, or add "
                 "classes."
             )
         folds = np.array_split(np.arange(count), num_folds)
@@ -94,9 +95,7 @@ class RetrievalSplits:
 
     def _check_disjoint(self):
         sides = self.sides()
-        kinds = [
-            kind for kind in ("train", "test", "validation") if kind in sides
-        ]
+        kinds = [one for one in sides if one not in ("query", "gallery")]
         for one, other in combinations(kinds, 2):
             shared = {*sides[one].class_names} & {*sides[other].class_names}
             if shared:

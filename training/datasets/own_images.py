@@ -83,15 +83,6 @@ def csv_splits(
             f"{ {side: len(found) for side, found in sides.items()} }."
         )
     parts = {side: labeled_images(rows) for side, rows in sides.items() if rows}
-    if "query" in parts:
-        names = parts["query"].class_names
-        unknown = {label for _, label in sides["gallery"]} - {*names}
-        if unknown:
-            raise ValueError(
-                "Query and gallery must have the same classes. Received: "
-                f"{sorted(unknown)[:5]} in the gallery only."
-            )
-        parts["gallery"] = labeled_images(sides["gallery"], names)
     return RetrievalSplits(name=name, **parts)
 
 

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import keras_gsp as gsp
@@ -23,45 +22,18 @@ READERS: dict[str, Callable[..., RetrievalSplits]] = {
 }
 
 
-def read_splits(
-    dataset: str,
-    data_dir: str | Path | None,
-    *,
-    source: str = "disk",
-    on_corrupt: str = "raise",
-    check: Callable[[RetrievalSplits], Any] | None = None,
-    **settings: Any,
-) -> RetrievalSplits:
-    """Reads a data set and decodes every file of it once.
-
-    `source` is `"disk"`, the original layout, or `"tfds"`, prepared by
-    TensorFlow Datasets. Unusable files raise one error that names all, or are
-    skipped with a warning (`on_corrupt`); so are files that a list names and
-    that are missing. `check` is called with the splits before files are
-    decoded where possible; `settings` go to the data set's reader.
-    """
-    if source == "disk":
-        if dataset == "csv":
-            settings["on_missing"] = on_corrupt
-        splits = READERS[dataset](data_dir, **settings)
-    else:
-        from training.datasets.tfds_source import tfds_splits
-
-        splits = tfds_splits(dataset, data_dir, **settings)
-    if check is not None:
-        check(splits)
-    return readable_splits(splits, on_corrupt)
-
-
 def readable_splits(
     splits: RetrievalSplits, on_corrupt: str = "raise"
 ) -> RetrievalSplits:
-    """Checks every file of the splits with `gsp.data.readable_images`."""
+    """Decodes every file of a data set once; the result is remembered.
+
+    Unusable files raise one error that names all, or with `"skip"` are left
+    out with a warning.
+    """
     parts: dict[str, Any] = splits.sides()
     parts = {side: part for side, part in parts.items() if part.paths}
     # Queries and gallery are test images too.
     paths = list(dict.fromkeys(p for one in parts.values() for p in one.paths))
-    # Decoding 60,000 files takes a minute: remember the sets that passed.
     passed = cache_folder() / "readable" / files_digest(paths)
     if not paths or passed.exists():
         return splits

@@ -1,13 +1,13 @@
 """The backbone of a recipe: uint8 images to a feature map."""
 
 import warnings
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import keras
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.compat import layers_at_any_depth
 from training.recipes.glyph_network import (
     CHARACTERS,
     PIXELS,
@@ -36,7 +36,7 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
     if recipe.frozen == "all":
         network.trainable = False
     if recipe.frozen == "batch-norm":
-        for layer in layers_within(network):
+        for layer in layers_at_any_depth(network):
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.trainable = False
     return keras.Model(images, network(pixels), name="backbone")
@@ -56,9 +56,11 @@ def _network(recipe, image_shape, pixels):
         if weights is not None:
             gsp.models.load_bn_inception_weights(network, weights)
         return network, pixels
+    build: Any
     if name == "mobilenet-v2":
-        width = {"alpha": recipe.backbone_width}
-        build = partial(keras.applications.MobileNetV2, **width)
+        build = partial(
+            keras.applications.MobileNetV2, alpha=recipe.backbone_width
+        )
         scaling = keras.layers.Rescaling(1 / 127.5, -1.0)
         return _application(build, image_shape, weights), scaling(pixels)
     if name == "resnet50":
@@ -70,13 +72,6 @@ def _network(recipe, image_shape, pixels):
         weights = character_weights(name)
     network = _filled(glyph_network(image_shape, name), weights)
     return network, keras.layers.Rescaling(**PIXELS)(pixels)
-
-
-def layers_within(network: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yields all layers of a model and of the models inside it."""
-    for layer in network.layers:
-        yield layer
-        yield from layers_within(layer) if hasattr(layer, "layers") else ()
 
 
 def fetch_imagenet_weights(recipe: Recipe) -> None:
@@ -92,21 +87,21 @@ def fetch_imagenet_weights(recipe: Recipe) -> None:
 
 
 def _application(build, image_shape, weights):
-    if weights == "imagenet":
-        try:
-            return build(input_shape=image_shape, include_top=False)
-        except Exception as error:
-            # Keras raises a plain `Exception` for a failed download.
-            if "URL fetch failure" not in str(error):
-                raise
-            raise ConnectionError(
-                "`backbone_weights` must be a file where Keras cannot download "
-                "ImageNet's: --backbone-weights FILE. Fetch it on another "
-                "machine with keras.applications, include_top=False. "
-                f"Received: backbone_weights=imagenet, {error}"
-            ) from error
-    network = build(input_shape=image_shape, include_top=False, weights=None)
-    return _filled(network, weights)
+    build = partial(build, input_shape=image_shape, include_top=False)
+    if weights != "imagenet":
+        return _filled(build(weights=None), weights)
+    try:
+        return build()
+    except Exception as error:
+        # Keras raises a plain `Exception` for a failed download.
+        if "URL fetch failure" not in str(error):
+            raise
+        raise ConnectionError(
+            "`backbone_weights` must be a file where Keras cannot download "
+            "ImageNet's: --backbone-weights FILE. Fetch it on another machine "
+            "with keras.applications, include_top=False. Received: "
+            f"backbone_weights=imagenet, {error}"
+        ) from error
 
 
 def _filled(network, weights):

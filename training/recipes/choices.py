@@ -15,11 +15,11 @@ PAIR_LOSSES = {
     "n-pair": "NPairLoss",
     "ntxent": "NTXentLoss",
     "potential-field": "PotentialFieldLoss",
+    "recall-at-k": "RecallAtKLoss",
+    "smooth-ap": "SmoothAPLoss",
     "supcon": "SupConLoss",
     "triplet": "TripletLoss",
 }
-# Pair losses of whole rankings: no miner chooses their pairs.
-LIST_LOSSES = {"recall-at-k": "RecallAtKLoss", "smooth-ap": "SmoothAPLoss"}
 PROXY_LOSSES = {
     "arcface": "ArcFaceLoss",
     "cosface": "CosFaceLoss",
@@ -28,7 +28,7 @@ PROXY_LOSSES = {
     "proxy-nca": "ProxyNCALoss",
     "soft-triple": "SoftTripleLoss",
 }
-LOSSES = PAIR_LOSSES | LIST_LOSSES | PROXY_LOSSES | {"libc": "IntraBatchLoss"}
+LOSSES = PAIR_LOSSES | PROXY_LOSSES | {"libc": "IntraBatchLoss"}
 # Word -> class and the arguments that differ from its defaults. Numbers of
 # vectors are those of the GSP paper's comparison: 8 that make up the width of
 # the embedding together, or 64 that have this width each.
@@ -78,11 +78,6 @@ def losses() -> tuple[str, ...]:
 def poolings() -> tuple[str, ...]:
     """Returns the words of all poolings."""
     return tuple(POOLINGS)
-
-
-def is_pair_loss(word: str) -> bool:
-    """Whether a loss compares samples with each other."""
-    return word in PAIR_LOSSES or word in LIST_LOSSES
 
 
 def is_proxy_loss(word: str) -> bool:

@@ -1,6 +1,6 @@
 """The data set of a recipe."""
 
-import importlib.util
+import importlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -9,8 +9,14 @@ from typing import Any
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import OWN_SPLITS, Recipe
 
-# Data sets whose images are files of any size.
-FILES = ("cub", "cars", "sop", "inshop", "folder", "csv", "omniglot")
+SOURCES = {
+    "data_dir": "the folder or archive of the data set: --data-dir PATH",
+    "backbone_weights": (
+        "a weights file of the frozen backbone: --backbone-weights FILE, or "
+        "imagenet for mobilenet-v2 and resnet50. To train from random weights: "
+        "--frozen none"
+    ),
+}
 
 
 def load_splits(recipe: Recipe) -> RetrievalSplits:
@@ -36,13 +42,8 @@ def fitted_to_classes(recipe: Recipe) -> Recipe:
     """
     if recipe.dataset not in OWN_SPLITS:
         return recipe
-    from training.datasets.reading import READERS
-
-    own = _own_settings(recipe)
-    if recipe.dataset == "csv":
-        own["on_missing"] = recipe.corrupt_images
-    splits = READERS[recipe.dataset](recipe.data_dir, **own)
-    count = _with_validation(recipe, splits).train.num_classes
+    splits = _with_validation(recipe, _undecoded(recipe))
+    count = splits.train.num_classes
     if recipe.classes_per_batch <= count:
         return recipe
     warnings.warn(
@@ -53,15 +54,9 @@ def fitted_to_classes(recipe: Recipe) -> Recipe:
     return recipe.with_(classes_per_batch=count)
 
 
-def _with_validation(recipe, splits):
-    if splits.validation is not None:
-        return splits
-    fold = recipe.validation_folds, recipe.validation_fold
-    return splits.with_validation(*fold)
-
-
 def read_recipe(
-    recipe: Recipe, check: Callable[[RetrievalSplits], Any] | None = None
+    recipe: Recipe,
+    check: Callable[[RetrievalSplits], Any] = lambda splits: None,
 ) -> RetrievalSplits:
     """Reads a recipe's data set, with or without a validation side.
 
@@ -70,25 +65,13 @@ def read_recipe(
     are left out.
     """
     _check_settings(recipe)
-    own = _own_settings(recipe)
-    if recipe.dataset == "glyphs":
-        from training.datasets import glyphs
+    check = check or (lambda splits: None)
+    splits = _undecoded(recipe)
+    check(splits)
+    if recipe.dataset != "glyphs":
+        from training.datasets.reading import readable_splits
 
-        splits = glyphs.load(has_distractors=recipe.distractors, **own)
-    else:
-        from training.datasets.reading import read_splits
-
-        if recipe.dataset == "collage":
-            own["distilled"] = not recipe.distractors
-        splits = read_splits(
-            recipe.dataset,
-            recipe.data_dir,
-            source=recipe.source,
-            on_corrupt=recipe.corrupt_images,
-            check=check,
-            **own,
-        )
-    if check is not None:
+        splits = readable_splits(splits, recipe.corrupt_images)
         check(splits)
     if recipe.cache_features:
         from training.recipes.features import with_features
@@ -101,27 +84,12 @@ def read_recipe(
     return splits
 
 
-def _own_settings(recipe):
-    """The arguments of a data set's reader that a recipe sets."""
-    own: dict[str, Any] = {
-        "num_train_classes": recipe.train_classes,
-        "images_per_class": recipe.images_per_class,
-        "canvas_size": recipe.canvas_size,
-        "decisions": recipe.decisions,
-    }
-    return {name: value for name, value in own.items() if value is not None}
-
-
 def needed_sources(recipe: Recipe) -> tuple[str, ...]:
     """Returns which of `data_dir` and `backbone_weights` must be given."""
     if recipe.dataset == "glyphs":
         return ()
     is_frozen = recipe.frozen != "none" and not recipe.hub_preset
-    needed = {
-        "data_dir": recipe.source == "disk",
-        "backbone_weights": is_frozen,
-    }
-    return tuple(name for name, is_it in needed.items() if is_it)
+    return ("data_dir", "backbone_weights") if is_frozen else ("data_dir",)
 
 
 def check_sources(recipe: Recipe) -> None:
@@ -136,25 +104,20 @@ def check_sources(recipe: Recipe) -> None:
 
     build_loss(recipe)
     build_pooling(recipe)
-    if recipe.hub_preset and importlib.util.find_spec("keras_hub") is None:
-        raise ValueError(
-            '`backbone` must be one that is installed: pip install "keras-gsp'
-            f'[hub]". Received: backbone={recipe.backbone}.'
-        )
-    weights = recipe.backbone_weights
-    names = ["backbone_weights", "decisions"]
-    names += ["data_dir"] if recipe.source == "disk" else []
-    for name in names:
-        path = getattr(recipe, name)
-        is_word = path in (None, "imagenet", "characters")
-        if not is_word and not Path(path).expanduser().exists():
+    if recipe.hub_preset:
+        importlib.import_module("keras_hub")
+    weights, backbone = recipe.backbone_weights, recipe.backbone
+    if weights == "characters" and backbone.startswith("glyph-cnn"):
+        from training.recipes.glyph_network import character_weights
+
+        weights = str(character_weights(backbone))
+    files = {"data_dir": recipe.data_dir, "decisions": recipe.decisions}
+    files["backbone_weights"] = None if weights == "imagenet" else weights
+    for name, path in files.items():
+        if path is not None and not Path(path).expanduser().exists():
             raise FileNotFoundError(
                 f"`{name}` must exist. Received: {name}={path}."
             )
-    if weights == "characters":
-        from training.recipes.glyph_network import character_weights
-
-        character_weights(recipe.backbone)
     if weights == "imagenet":
         from training.recipes.backbone import fetch_imagenet_weights
 
@@ -172,24 +135,44 @@ def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:
         )
 
 
+def _with_validation(recipe, splits):
+    if splits.validation is not None:
+        return splits
+    fold = recipe.validation_folds, recipe.validation_fold
+    return splits.with_validation(*fold)
+
+
+def _undecoded(recipe):
+    """Splits whose files are known, and not yet decoded."""
+    own: dict[str, Any] = {
+        "num_train_classes": recipe.train_classes,
+        "images_per_class": recipe.images_per_class,
+        "canvas_size": recipe.canvas_size,
+        "decisions": recipe.decisions,
+    }
+    own = {name: value for name, value in own.items() if value is not None}
+    if recipe.dataset == "glyphs":
+        from training.datasets import glyphs
+
+        return glyphs.load(has_distractors=recipe.distractors, **own)
+    from training.datasets.reading import READERS
+
+    if recipe.dataset == "csv":
+        own["on_missing"] = recipe.corrupt_images
+    if recipe.dataset == "collage":
+        own["distractors"] = recipe.distractors
+    return READERS[recipe.dataset](recipe.data_dir, **own)
+
+
 def _check_settings(recipe):
-    needed = needed_sources(recipe)
-    if "data_dir" in needed and recipe.data_dir is None:
-        raise ValueError(
-            "`data_dir` must name the folder or archive of "
-            f"dataset={recipe.dataset}: --data-dir PATH. "
-            "Received: data_dir=None."
-        )
-    is_file = recipe.dataset in FILES and recipe.source == "disk"
-    if is_file and recipe.crop_size is None:
+    for name in needed_sources(recipe):
+        if getattr(recipe, name) is None:
+            raise ValueError(
+                f"`{name}` must name {SOURCES[name]}. Received: {name}=None."
+            )
+    is_drawn = recipe.dataset in ("glyphs", "collage")
+    if recipe.crop_size is None and not is_drawn:
         raise ValueError(
             f"`crop_size` must be given for dataset={recipe.dataset}, whose "
             "images are files of any size. Received: crop_size=None."
-        )
-    if "backbone_weights" in needed and recipe.backbone_weights is None:
-        raise ValueError(
-            "`backbone_weights` must name a weights file with frozen="
-            f"{recipe.frozen}: --backbone-weights FILE, or imagenet for "
-            "mobilenet-v2 and resnet50. To train from random weights: "
-            "--frozen none. Received: backbone_weights=None."
         )

@@ -17,9 +17,6 @@ from training.recipes.encoder import build_recipe_encoder
 from training.recipes.optimizer import build_optimizer
 from training.recipes.recipe import Recipe
 
-# The papers' shares of the loss.
-REGULARIZER_WEIGHTS = {"none": 0.0, "zsr": 0.1, "xml": 0.01}
-IN_BATCH_WEIGHT = 0.1
 # Training batches from which statistics and prototypes start, how many images
 # of each update the statistics, and at most how many start the projection.
 START_BATCHES, SETTLED, PROJECTED = 32, 64, 2048
@@ -30,22 +27,21 @@ def build_learner(
 ) -> Any:
     """Builds and compiles the `gsp.models.MetricLearner` of a recipe.
 
-    Sets Keras's seed and dtype policy: the same recipe, the same initial
-    weights. `image_shape` is (height, width, 3) of the uint8 images.
+    Sets Keras's seed and dtype policy: the same recipe, the same weights.
     """
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     encoder = build_recipe_encoder(recipe, image_shape)
     weight = recipe.regularizer_weight
-    if weight is None:
-        weight = REGULARIZER_WEIGHTS[recipe.regularizer]
+    if weight is None:  # The papers' shares of the loss.
+        weight = 0.01 if recipe.regularizer == "xml" else 0.1
     learner = gsp.models.MetricLearner(
         encoder,
         **_layers(recipe, num_classes),
         regularizer=build_regularizer(recipe),
         regularizer_weight=weight,
         anchor_weight=recipe.anchor_weight if recipe.samples_proxies else None,
-        in_batch_weight=in_batch_weight(recipe),
+        in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
         batch_chunks=recipe.batch_chunks,
         log_regularizer_share=recipe.log_regularizer_share,
@@ -61,17 +57,6 @@ def build_learner(
     return learner
 
 
-def in_batch_weight(recipe: Recipe) -> float | None:
-    """Returns the weight of the pairs of a batch; None: the learner's own.
-
-    Beside sampled proxies 0.1, as in the code of the papers, which print 0.
-    """
-    is_sampled = recipe.samples_proxies and recipe.uses_pairs
-    if recipe.in_batch_weight is None and is_sampled:
-        return IN_BATCH_WEIGHT
-    return recipe.in_batch_weight
-
-
 def _layers(recipe, num_classes):
     """Returns the layers beside the encoder that a recipe needs."""
     found: dict[str, Any] = {}
@@ -83,7 +68,6 @@ def _layers(recipe, num_classes):
             num_classes,
             proxies_per_class=recipe.proxies_per_class,
             proxies_regularizer=regularizer,
-            trainable=not recipe.freeze_proxies,
             name="class_proxies",
         )
     if recipe.memory != "none":
@@ -103,9 +87,6 @@ def build_loss(recipe: Recipe) -> Any:
     chosen = dict(recipe.loss_arguments)
     if recipe.uses_pairs:
         chosen["normalization"] = recipe.normalization
-    if recipe.miner != "none":
-        miner = recipe.miner.replace("-", "_")
-        chosen |= {"miner": miner, "seed": recipe.seed}
     return make_loss(recipe.loss, **chosen)
 
 
@@ -113,33 +94,24 @@ def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:
     """Returns the layer that holds a loss's own weights, or None."""
     if recipe.loss == "libc":
         return gsp.layers.IntraBatchClassifier(num_classes)
-    if recipe.loss == "margin":
-        loss = build_loss(recipe)
-        if loss.learn_beta:
-            return gsp.layers.LearnedBoundary(initial_boundary=loss.beta)
+    loss = build_loss(recipe)
+    if getattr(loss, "learn_beta", False):
+        return gsp.layers.LearnedBoundary(initial_boundary=loss.beta)
     return None
 
 
 def build_regularizer(recipe: Recipe) -> Any:
-    """Returns the zero-shot or cross-batch loss of a recipe, or None.
-
-    Cross-batch learning applies the recipe's own loss to the embeddings of
-    each half, expressed with the prototypes of the other.
-    """
-    ridge, seed = recipe.ridge, recipe.seed
+    """Returns the zero-shot or cross-batch loss of a recipe, or None."""
+    own: dict[str, Any] = {"ridge": recipe.ridge, "seed": recipe.seed}
     if recipe.regularizer == "zsr":
-        scale = recipe.zero_shot_scale
-        return gsp.losses.ZeroShotLoss(ridge, scale, seed=seed)
+        return gsp.losses.ZeroShotLoss(scale=recipe.zero_shot_scale, **own)
     if recipe.regularizer == "xml":
-        return gsp.losses.CrossBatchLoss(build_loss(recipe), ridge, seed=seed)
+        return gsp.losses.CrossBatchLoss(build_loss(recipe), **own)
     return None
 
 
 def fit_whitening(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Fits the whitening of a recipe, if any, to all training images.
-
-    `batches` yields each image once, with its class.
-    """
+    """Fits the whitening of a recipe, if any, to training images."""
     if recipe.whitening == "none":
         return
     layer = learner.encoder.get_layer("whitening")
@@ -162,20 +134,19 @@ def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
 def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
     """Starts the projection with the main directions of pooled features.
 
-    Of at most 2,048 training images. Warns where there are fewer features or
-    images than the embedding has numbers: the projection stays random.
+    Of at most 2,048 training images. Warns where these have fewer directions
+    than the embedding has numbers: the projection stays random.
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("projection")
     if layer is None or recipe.projection_start == "random":
         return
-    count = min(len(images), PROJECTED)
-    most = min(layer.kernel.shape[-2], count - 1)
-    if recipe.embedding_size > most:
+    count, channels = min(len(images), PROJECTED), layer.kernel.shape[-2]
+    if recipe.embedding_size > min(channels, count - 1):
         warnings.warn(
             f"The projection starts at random: embedding_size="
-            f"{recipe.embedding_size} is above {most}, the directions of "
-            f"{layer.kernel.shape[-2]} features of {count} images.",
+            f"{recipe.embedding_size} is more than the directions of "
+            f"{channels} features of {count} images.",
             stacklevel=2,
         )
         return
@@ -191,10 +162,10 @@ def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
 def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
     """Updates batch normalization with training images before the first step.
 
-    From mean 0 and variance 1 on, validation would score another network than
-    the trained one, and prototypes start from wrong features. With a weights
-    file only statistics of the pooling are updated. Does nothing on JAX, where
-    several processes may hold a part of the network each.
+    Or validation would score another network than the trained one, and
+    prototypes start from wrong features. With a weights file only statistics
+    of the pooling are updated; on JAX, where several processes may hold a part
+    of the network each, none.
     """
     if keras.backend.backend() != "tensorflow":
         return
@@ -214,8 +185,6 @@ def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
     """Starts the prototypes from features of training images.
 
     Local features, or the average of each image with `prototype_start=pooled`.
-    Does nothing if no layer has prototypes, or with `prototype_start=random`
-    (and a random projection).
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("histogram") or layers["pooling"]

@@ -9,17 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.recipes.choices import is_pair_loss, is_proxy_loss, losses
+from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES, losses
 from training.recipes.recipe import Recipe, check_word
 
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 # Recipe -> data set.
 OWN = {
     name: name.removesuffix("-features")
-    for name in (
-        *("glyphs", "folder", "folder-features", "csv", "collage"),
-        *("omniglot", "cifar10", "cifar100", "mnist"),
-    )
+    for name in ("glyphs", "folder", "folder-features", "csv", "collage")
 }
 # Columns of the papers' tables -> what they choose. A memory and proxies have
 # two sizes there.
@@ -87,9 +84,9 @@ def named(name: str, **choices: str) -> Recipe:
         chosen |= {"backbone": "mobilenet-v2", "loss": "ms", "pooling": "gem"}
     chosen |= {**choices, "recipe": name, "dataset": dataset}
     check_word("loss", chosen["loss"], losses())
-    if is_pair_loss(chosen["loss"]):
+    if chosen["loss"] in PAIR_LOSSES:
         chosen["kind"] = "pairs"
-    elif is_proxy_loss(chosen["loss"]):
+    elif chosen["loss"] in PROXY_LOSSES:
         chosen["kind"] = "proxies"
     own = {key: word for key, word in choices.items() if key in CHOICES}
     values = {**own, "dataset": dataset}

@@ -20,10 +20,9 @@ HEAD = ("projection", "pooling", "histogram", "class_embeddings")
 class CoupledAdam(keras.optimizers.Adam):
     """Adam with weight decay as a part of the gradient, as in the papers' code.
 
-    `keras.optimizers.AdamW` multiplies the decay by the learning rate and
-    keeps it out of the moments: at the papers' rate of 1e-5 a decay of 1e-4
-    does nothing there. Here `gradient + l2 * weight` is clipped and enters the
-    moments.
+    `keras.optimizers.AdamW` multiplies the decay by the learning rate: at the
+    papers' rate of 1e-5 a decay of 1e-4 does nothing there. Here
+    `gradient + l2 * weight` is clipped and enters the moments.
     """
 
     def __init__(
@@ -39,19 +38,19 @@ class CoupledAdam(keras.optimizers.Adam):
         variables = trainable_variables
         if variables is None:
             variables = self._trainable_variables
-        if self.l2:
-            grads = [
-                None
-                if gradient is None
-                else gradient
-                + ops.cast(self.l2 * ops.convert_to_tensor(v), gradient.dtype)
-                for gradient, v in zip(grads, variables, strict=True)
-            ]
-        super().apply(grads, trainable_variables)
+        decayed = [
+            None if gradient is None else gradient + self._decay(v, gradient)
+            for gradient, v in zip(grads, variables, strict=True)
+        ]
+        super().apply(decayed, trainable_variables)
 
     def get_config(self) -> dict:
         """Returns the constructor's arguments."""
         return super().get_config() | {"l2": self.l2}
+
+    def _decay(self, variable, gradient):
+        weight = ops.convert_to_tensor(variable)
+        return ops.cast(self.l2 * weight, gradient.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp.training")
@@ -139,26 +138,23 @@ def build_optimizer(recipe: Recipe, learner: Any) -> Any:
 
     Proxies have another rate, the backbone may; it starts after the warm-up.
     """
-    rates = {}
-    if recipe.uses_proxies and not recipe.freeze_proxies:
-        peak = recipe.learning_rate * recipe.proxy_learning_rate_multiplier
-        rates["proxies"] = _rate(recipe, peak)
+    rates, base = {}, recipe.learning_rate
+    if recipe.uses_proxies:
+        factor = recipe.proxy_learning_rate_multiplier
+        rates["proxies"] = _rate(recipe, base * factor)
     factor = recipe.backbone_learning_rate_multiplier
     if recipe.warmup_steps or factor != 1:
-        rate = _rate(recipe, recipe.learning_rate)
+        rate = _rate(recipe, base)
         paths = [variable.path for variable in learner.trainable_variables]
         head = [path for path in paths if path.split("/")[0] in HEAD]
         rates |= dict.fromkeys(head, rate)
-    peak = recipe.learning_rate * factor
-    rate = _rate(recipe, peak, hold=recipe.warmup_steps)
-    settings = {"global_clipnorm": recipe.clip_norm}
-    optimizer: Any
-    if recipe.optimizer == "adam":
-        optimizer = CoupledAdam(rate, l2=recipe.weight_decay, **settings)
-    else:
-        optimizer = keras.optimizers.AdamW(
-            rate, weight_decay=recipe.weight_decay, **settings
-        )
+    rate = _rate(recipe, base * factor, hold=recipe.warmup_steps)
+    kind, decay = {
+        "adam": (CoupledAdam, "l2"),
+        "adamw": (keras.optimizers.AdamW, "weight_decay"),
+    }[recipe.optimizer]
+    settings = {decay: recipe.weight_decay, "global_clipnorm": recipe.clip_norm}
+    optimizer = kind(rate, **settings)
     if rates:
         return gsp.models.proxy_optimizer(learner, optimizer, rates)
     return optimizer

@@ -8,10 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from training.recipes.choices import (
-    LIST_LOSSES,
-    is_gsp,
-    is_pair_loss,
-    is_proxy_loss,
+    PAIR_LOSSES,
+    PROXY_LOSSES,
     losses,
     poolings,
 )
@@ -39,6 +37,9 @@ REMOVED = {
     "anchor_decay": 1.0,
     "ccp_pool": "data",
     "ccp_rollback": False,
+    "source": "disk",
+    "miner": "none",
+    "freeze_proxies": False,
 }
 
 
@@ -60,6 +61,8 @@ class Recipe(Settings):
             check_fields(getattr(self, group))
         check_word("loss", self.loss, losses())
         check_word("pooling", self.pooling, poolings())
+        if not self.hub_preset:
+            check_word("backbone", self.backbone, BACKBONES)
         for name, is_met, expectation in _conditions(self):
             require(self, name, is_met, expectation)
 
@@ -112,12 +115,12 @@ class Recipe(Settings):
         A setting that an earlier version did not have takes its value of then.
         Raises `ValueError` for settings that this version does not have.
         """
-        own = {
-            name: value
-            for name, value in settings.items()
-            if REMOVED.get(name, value) != value or name not in REMOVED
-        }
-        unknown = own.keys() - GROUP_OF.keys()
+        own = {k: settings[k] for k in settings.keys() & GROUP_OF.keys()}
+        unknown = [
+            name
+            for name in settings.keys() - GROUP_OF.keys()
+            if name not in REMOVED or settings[name] != REMOVED[name]
+        ]
         if unknown:
             raise ValueError(
                 "A run's recipe must have settings of this version. "
@@ -143,12 +146,12 @@ class Recipe(Settings):
     @property
     def uses_pairs(self) -> bool:
         """Whether the loss compares samples with each other."""
-        return is_pair_loss(self.loss)
+        return self.loss in PAIR_LOSSES
 
     @property
     def uses_proxy_loss(self) -> bool:
         """Whether the loss compares samples with proxies only."""
-        return is_proxy_loss(self.loss)
+        return self.loss in PROXY_LOSSES
 
     @property
     def uses_proxies(self) -> bool:
@@ -208,20 +211,20 @@ def check_word(name: str, word: str, known: Iterable[str]) -> None:
 
 
 def _conditions(r: Recipe) -> Iterator[tuple[str, bool, str]]:
-    """Yields settings that depend on others: name, is it met, expectation.
+    """Yields settings that others would ignore: name, is it met, expectation.
 
-    What would otherwise be found after reading all images, or never.
+    Layers, losses and learner check what they are given themselves.
     """
-    dataset = f"with dataset={r.dataset}"
-    is_drawn = r.dataset in ("glyphs", "collage")
-    for name, is_known in (
-        ("train_classes", r.dataset in OWN_SPLITS),
-        ("decisions", r.dataset in OWN_SPLITS),
-        ("images_per_class", r.dataset == "collage"),
-        ("canvas_size", is_drawn),
+    drawn, dataset = ("glyphs", "collage"), f"with dataset={r.dataset}"
+    for name, known, unset in (
+        ("train_classes", OWN_SPLITS, None),
+        ("decisions", OWN_SPLITS, None),
+        ("images_per_class", drawn[1:], None),
+        ("canvas_size", drawn, None),
+        ("distractors", drawn, True),
     ):
-        yield name, is_known or getattr(r, name) is None, f"None {dataset}"
-    yield "distractors", is_drawn or r.distractors, f"True {dataset}"
+        is_met = r.dataset in known or getattr(r, name) == unset
+        yield name, is_met, f"{unset} {dataset}"
     is_cut = r.resize is None or r.resize >= (r.crop_size or math.inf)
     yield "resize", is_cut, f"None or at least crop_size={r.crop_size}"
     is_random = r.augmentation != "none"
@@ -236,52 +239,12 @@ def _conditions(r: Recipe) -> Iterator[tuple[str, bool, str]]:
         *("cache_features", is_cached or not r.cache_features),
         "False unless frozen=all and augmentation=none",
     )
-    yield (
-        *("backbone", r.backbone in BACKBONES or bool(r.hub_preset)),
-        f"one of {', '.join(BACKBONES)}, or {HUB_PREFIX}PRESET",
-    )
-    is_drawing = r.backbone.startswith("glyph-cnn")
-    yield (
-        *("backbone_weights", is_drawing or r.backbone_weights != "characters"),
-        f"a file or imagenet with backbone={r.backbone}",
-    )
-    is_plain = r.lora_rank is None or (r.steps and not r.cache_features)
-    yield "lora_rank", bool(is_plain), "None with cache_features or steps=0"
-    is_raw = r.whitening == "none" or not r.steps
-    yield "whitening", is_raw, "none unless steps=0"
-    yield from _batch_conditions(r)
-    yield from _method_conditions(r)
-    if r.ccp != "off":
-        yield from _ccp_conditions(r)
-
-
-def _batch_conditions(r):
-    loss = f"with loss={r.loss}"
-    is_split = r.regularizer == "none" or r.classes_per_batch > 1
-    yield "classes_per_batch", is_split, f"2 with regularizer={r.regularizer}"
+    is_plain = r.lora_rank is None or (r.steps > 0 and not r.cache_features)
+    yield "lora_rank", is_plain, "None with cache_features or steps=0"
+    yield "whitening", r.whitening == "none" or not r.steps, "none with steps"
     is_paired = not r.uses_pairs or r.samples_per_class > 1
-    yield "samples_per_class", is_paired, f"2 or more {loss}, of pairs"
-    is_even = r.batch_size % r.batch_chunks == 0
-    yield "batch_chunks", is_even, f"a divisor of the batch of {r.batch_size}"
-    every = f"steps_per_evaluation={r.steps_per_evaluation}"
-    is_even = r.steps % r.interval == 0
-    yield "steps", is_even, f"a multiple of {every}, or below it"
-    for name, is_used in (
-        ("warmup_steps", True),
-        ("memory_warmup_steps", r.memory != "none"),
-    ):
-        is_met = not (r.steps and is_used) or getattr(r, name) < r.steps
-        yield name, is_met, f"below steps={r.steps}"
-    yield (
-        *("validation_fold", r.validation_fold < r.validation_folds),
-        f"below validation_folds={r.validation_folds}",
-    )
-
-
-def _method_conditions(r):
-    loss = f"with loss={r.loss}"
-    of_pairs = r.uses_pairs and r.loss not in LIST_LOSSES
-    yield "miner", of_pairs or r.miner == "none", f"none {loss}"
+    text = f"2 or more with loss={r.loss}, of pairs"
+    yield "samples_per_class", is_paired, text
     if r.matryoshka_size is not None:
         sizes = r.matryoshka_sizes
         is_half = len(sizes) > 1 and sizes[-1] == r.matryoshka_size
@@ -290,45 +253,19 @@ def _method_conditions(r):
             f"embedding_size={r.embedding_size} halved once or more, or None "
             "with steps=0",
         )
-        is_known = r.uses_pairs or r.uses_proxy_loss
-        yield "matryoshka_size", is_known, f"None {loss}"
-    is_beside = r.uses_pairs and (r.ccp != "off" or r.memory != "none")
-    yield (
-        *("in_batch_weight", is_beside or r.in_batch_weight is None),
-        "None without a pair loss beside ccp or memory",
-    )
-    is_logged = r.regularizer != "none" or not r.log_regularizer_share
-    yield "log_regularizer_share", is_logged, "False with regularizer=none"
-    default = type(r.method).histogram_inverse_temperature
-    is_own = r.regularizer == "none" or not is_gsp(r.pooling)
-    yield (
-        "histogram_inverse_temperature",
-        is_own or r.histogram_inverse_temperature == default,
-        f"{default:g} with pooling={r.pooling}, whose own histogram "
-        f"regularizer={r.regularizer} takes; set inverse_temperature",
-    )
-    yield "ccp_warmup", r.uses_pairs or not r.ccp_warmup, f"0 {loss}"
-    is_sampled = r.samples_proxies or not r.freeze_proxies
-    yield "freeze_proxies", is_sampled, f"False with ccp={r.ccp}"
-    if r.memory != "none":
-        yield "memory", r.uses_pairs, f"none {loss}"
-        yield "memory", r.ccp == "off", f"none with ccp={r.ccp}"
-        is_enough = r.memory_capacity >= r.batch_size
-        text = f"at least the batch of {r.batch_size}"
-        yield "memory_capacity", is_enough, text
+    if r.steps:
+        yield from _step_conditions(r)
 
 
-def _ccp_conditions(r):
-    is_known = r.uses_pairs or r.uses_proxy_loss
-    yield "ccp", is_known, f"off with loss={r.loss}, which has no proxies"
-    is_new = r.ccp != "learned" or not r.uses_proxy_loss
-    text = f"off, single or on with loss={r.loss}, which learns its proxies"
-    yield "ccp", is_new, text
-    is_enough = r.ccp_pool_size >= r.proxies_per_class or r.ccp == "learned"
-    proxies = f"proxies_per_class={r.proxies_per_class}"
-    yield "ccp_pool_size", is_enough, f"at least {proxies}"
-    is_begun = r.ccp != "single" or r.ccp_warmup < max(r.evaluations, 1)
-    is_begun = is_begun or not r.steps
+def _step_conditions(r):
+    every = f"steps_per_evaluation={r.steps_per_evaluation}"
+    is_even = r.steps % r.interval == 0
+    yield "steps", is_even, f"a multiple of {every}, or below it"
+    below = f"below steps={r.steps}"
+    yield "warmup_steps", r.warmup_steps < r.steps, below
+    is_used = r.memory == "none" or r.memory_warmup_steps < r.steps
+    yield "memory_warmup_steps", is_used, below
+    is_begun = r.ccp != "single" or r.ccp_warmup < r.evaluations
     text = f"below the {r.evaluations} evaluations, or nothing is sampled"
     yield "ccp_warmup", is_begun, text
     if r.ccp != "on":

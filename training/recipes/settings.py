@@ -4,40 +4,13 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from functools import cache, partial
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
 
 Dataset = Literal[
-    "glyphs",
-    "collage",
-    "cub",
-    "cars",
-    "sop",
-    "inshop",
-    "cifar10",
-    "cifar100",
-    "mnist",
-    "omniglot",
-    "folder",
-    "csv",
-]
-Miner = Literal[
-    "none",
-    "batch-hard",
-    "semi-hard",
-    "distance-weighted",
-    "multi-similarity",
+    "glyphs", "collage", "cub", "cars", "sop", "inshop", "folder", "csv"
 ]
 
 
@@ -48,8 +21,9 @@ class Range:
     text: str
     accepts: Callable[[float], bool]
 
-    def __contains__(self, number: float) -> bool:
-        return math.isfinite(number) and self.accepts(number)
+    def __contains__(self, number: Any) -> bool:
+        is_number = isinstance(number, int | float) and type(number) is not bool
+        return is_number and math.isfinite(number) and self.accepts(number)
 
 
 positive = Range("positive", lambda number: number > 0)
@@ -57,30 +31,24 @@ not_negative = Range("0 or more", lambda number: number >= 0)
 up_to_one = Range("in (0, 1]", lambda number: 0 < number <= 1)
 share = Range("in [0, 1]", lambda number: 0 <= number <= 1)
 at_least_two = Range("2 or more", lambda number: number >= 2)
+_hints = cache(partial(get_type_hints, include_extras=True))
 
 
 def check_fields(record: Any) -> None:
-    """Checks every field of a dataclass against its annotation.
+    """Checks the words and the ranges of a dataclass's fields.
 
     `Annotated[float, positive]` is a number with its range, `Literal["a",
-    "b"]` one of some words. A bool is not a number, and 2.5 is no integer.
+    "b"]` one of some words; None stands for itself.
     """
-    kind: Any = type(record)
-    for name, (kinds, words, numbers) in _annotations(kind).items():
-        value = getattr(record, name)
-        if value is None and NoneType in kinds:
+    for name, hint in _hints(type(record)).items():
+        value, parts = getattr(record, name), get_args(hint)
+        if value is None:
             continue
-        if words:
-            require(record, name, value in words, f"one of {', '.join(words)}")
-        elif numbers is not None:
-            number = int | float if float in kinds else int
-            is_number = isinstance(value, number) and type(value) is not bool
-            unit = "" if is_number or float in kinds else "an integer, "
-            is_met = is_number and value in numbers
-            require(record, name, is_met, unit + numbers.text)
-        elif kinds <= {str, bool, NoneType}:
-            text = "a text" if str in kinds else "True or False"
-            require(record, name, isinstance(value, tuple(kinds)), text)
+        if get_origin(hint) is Literal:
+            require(record, name, value in parts, f"one of {', '.join(parts)}")
+        for one in parts:
+            if isinstance(one, Range):
+                require(record, name, value in one, one.text)
 
 
 def require(record: Any, name: str, is_met: bool, expectation: str) -> None:
@@ -90,25 +58,6 @@ def require(record: Any, name: str, is_met: bool, expectation: str) -> None:
             f"`{name}` must be {expectation}. "
             f"Received: {name}={getattr(record, name)}."
         )
-
-
-@cache
-def _annotations(
-    kind: type,
-) -> dict[str, tuple[set[Any], list[str], Range | None]]:
-    """Returns types, words and range of each field of a dataclass."""
-    found = {}
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        plain, *metadata = (
-            get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        )
-        is_union = get_origin(plain) in (Union, UnionType)
-        kinds = get_args(plain) if is_union else (plain,)
-        literals = [one for one in kinds if get_origin(one) is Literal]
-        words = [word for one in literals for word in get_args(one)]
-        ranges = [one for one in metadata if isinstance(one, Range)]
-        found[name] = {*kinds}, words, next(iter(ranges), None)
-    return found
 
 
 def _arguments_of(words):
@@ -148,8 +97,6 @@ class Data:
     """Data set; all but `glyphs` are read from `data_dir`."""
     data_dir: str | None = None
     """Folder, archive or list file of the data set."""
-    source: Literal["disk", "tfds"] = "disk"
-    """Original layout, or prepared by TensorFlow Datasets in `data_dir`."""
     train_classes: Annotated[int | None, positive] = None
     """folder, csv: number of training classes, drawn at random; None: half."""
     images_per_class: Annotated[int | None, positive] = None
@@ -227,8 +174,6 @@ class Objective:
     """c1, c2, triplet, ms, proxy-nca, or another of `gsp.losses`."""
     loss_arguments: Arguments = field(default_factory=dict)
     """Arguments of its class that differ from the defaults: beta=20."""
-    miner: Miner = "none"
-    """Pairs that a pair loss uses; not for losses on whole lists."""
     matryoshka_size: Annotated[int | None, positive] = None
     """Add the loss on the first half of the embedding, of that half, ... down
     to this size; None: on the whole embedding only."""
@@ -258,8 +203,6 @@ class Method:
     """Steps before the memory is used."""
     ccp: Literal["off", "learned", "single", "on"] = "off"
     """Proxies beside pairs: learned, from samples once, or alternating."""
-    freeze_proxies: bool = False
-    """Keep sampled proxies where they are until the next ones are sampled."""
     proxies_per_class: Annotated[int, positive] = 1
     """Proxies (soft-triple: centers) of a class."""
     center_weight: Annotated[float, not_negative] = 0.2

@@ -1,6 +1,5 @@
 """Tiny data sets, written in the layouts of the real ones."""
 
-import gzip
 import tarfile
 import zipfile
 
@@ -86,67 +85,6 @@ def in_shop(root, items=(3, 2)):
     lines = [str(len(rows)), "image_name item_id evaluation_status", *rows]
     (root / "Eval").mkdir()
     (root / "Eval/list_eval_partition.txt").write_text("\n".join(lines))
-    return root
-
-
-def cifar10(root, images=2):
-    root = root / "cifar-10-batches-bin"
-    root.mkdir(parents=True)
-    names = [f"class{i}" for i in range(10)]
-    (root / "batches.meta.txt").write_text("\n".join(names) + "\n\n")
-    for name in ("data_batch_1.bin", "test_batch.bin"):
-        labels = np.tile(np.arange(10, dtype="uint8"), images)
-        _cifar(root / name, [labels])
-    return root
-
-
-def cifar100(root, images=1):
-    root = root / "cifar-100-binary"
-    root.mkdir(parents=True)
-    supers = [f"super{i}" for i in range(16)]
-    supers += [
-        "flowers",
-        "large_man-made_outdoor_things",
-        "large_natural_outdoor_scenes",
-        "trees",
-    ]
-    (root / "coarse_label_names.txt").write_text("\n".join(supers))
-    fine_names = [f"sub{i}" for i in range(100)]
-    (root / "fine_label_names.txt").write_text("\n".join(fine_names))
-    fine = np.tile(np.arange(100, dtype="uint8"), images)
-    for name in ("train.bin", "test.bin"):
-        _cifar(root / name, [fine // 5, fine])
-    return root
-
-
-def _cifar(file, labels):
-    # Every pixel of an image is its last label: easy to recognize.
-    pixels = np.repeat(labels[-1][:, None], 3072, axis=1)
-    file.write_bytes(np.column_stack([*labels, pixels]).tobytes())
-
-
-def mnist(root, images=20):
-    root.mkdir(parents=True, exist_ok=True)
-    for part in ("train", "t10k"):
-        labels = np.arange(images, dtype="uint8") % 10
-        pixels = np.repeat(labels, 28 * 28)
-        for name, kind, sizes, data in (
-            ("images-idx3", 0x803, (images, 28, 28), pixels),
-            ("labels-idx1", 0x801, (images,), labels),
-        ):
-            header = np.array([kind, *sizes], ">i4").tobytes()
-            content = gzip.compress(header + data.tobytes())
-            (root / f"{part}-{name}-ubyte.gz").write_bytes(content)
-    return root
-
-
-def omniglot(root, parts=("images_background", "images_evaluation")):
-    for number, part in enumerate(parts):
-        for character in (1, 2):
-            for drawer in (1, 2):
-                name = f"{character:04d}_{drawer:02d}.png"
-                alphabet = f"Alphabet{number}/character{character:02d}"
-                picture(root / part / alphabet / name, seed=drawer)
     return root
 
 

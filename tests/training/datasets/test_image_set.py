@@ -24,9 +24,6 @@ def test_folds_of_validation_classes_partition_the_training_classes():
     assert sorted(sum(names, ())) == list("abcdefg")
     for fold in folds:
         assert len(fold.train) + len(fold.validation) == len(train)
-
-
-def test_more_folds_than_classes_are_refused():
-    splits = RetrievalSplits("x", train=images(), test=images("xyz"))
-    with pytest.raises(ValueError, match="validation_folds=4 for 3"):
-        splits.with_validation(4, 0)
+    for folds, fold in ((8, 0), (3, 3)):
+        with pytest.raises(ValueError, match=f"validation_folds={folds} for 7"):
+            splits.with_validation(folds, fold)

@@ -63,16 +63,18 @@ def test_a_csv_list_with_splits(tmp_path):
 @pytest.mark.parametrize(
     "lines, message",
     [
-        (
-            "path,label,split a/0000.jpg,a,train b/0000.jpg,b,exam",
-            "'exam' in line 3",
-        ),
+        ("path,label,split a/0000.jpg,a,train b/0000.jpg,b,exam", "'exam' in"),
         ("path,label a/9.jpg,a", "1 of 1 missing"),
         (
             "path,label,split a/0000.jpg,a,train a/0001.jpg,a,test",
             "no class in common",
         ),
         ("path,label,split a/0000.jpg,a,train", "images to train with and to"),
+        (
+            "path,label,split a/0000.jpg,a,train b/0000.jpg,b,query "
+            "b/0001.jpg,c,gallery",
+            "must have the same class names",
+        ),
     ],
 )
 def test_bad_lists_are_refused(tmp_path, lines, message):
@@ -104,40 +106,6 @@ def test_a_collage_holds_the_picture_once_among_three_backgrounds():
             compose_collages(pictures, np.zeros(shape, "uint8"))
 
 
-def test_cifar100_collages_follow_the_thesis(tmp_path):
-    root = layouts.cifar100(tmp_path)
-    splits = collage_splits(root)
-    parts = [splits.train, splits.validation, splits.test]
-    assert [part.num_classes for part in parts] == [16] * 3
-    assert [len(part) for part in parts] == [64, 32, 64]
-    assert splits.train.class_names[0] == "super0, train"
-    for part, subs in zip(parts, ({0, 1}, {2}, {3, 4}), strict=True):
-        held = part.images[part.labels == 0]
-        assert {*np.unique(held[held < 80])} == subs
-    assert splits.train.images.shape[1:] == (64, 64, 3)
-    # Pixels are sub-class numbers, 80 and above are backgrounds.
-    found = [set(np.unique(part.images)) for part in parts]
-    assert not found[0] & found[1] and not found[0] & found[2]
-    assert not found[1] & found[2]
-    assert set().union(*found) == set(range(100))
-
-
-def test_collages_of_larger_cells_and_without_distractors(tmp_path):
-    root = layouts.cifar100(tmp_path)
-    alone = collage_splits(root, distilled=True).train.images
-    assert alone.shape == (64, 32, 32, 3) and alone.max() < 80
-    splits = collage_splits(root, canvas_size=80)
-    assert splits.validation.images.shape == (32, 80, 80, 3)
-    # Each cell is one picture, of one value throughout.
-    cells = splits.validation.images.reshape(32, 2, 40, 2, 40, 3)
-    np.testing.assert_array_equal(
-        cells.min(axis=(2, 4, 5)), cells.max(axis=(2, 4, 5))
-    )
-    for size in (0, 63):
-        with pytest.raises(ValueError, match=f"canvas_size={size}"):
-            collage_splits(tmp_path, canvas_size=size)
-
-
 def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
     (learned, bird), (tested, frog) = CIFAR10_SIDES
     for number, name in enumerate((*learned, bird, *tested, frog)):
@@ -149,7 +117,7 @@ def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
     assert splits.test.class_names == tuple(sorted(tested))
     assert [len(side) for side in splits.sides().values()] == [48, 60, 12]
     # A fifth of the training images, none of them learned.
-    alone = collage_splits(tmp_path, canvas_size=16, distilled=True)
+    alone = collage_splits(tmp_path, canvas_size=16, distractors=False)
     seen, held_out = (
         {image.tobytes() for image in side.images}
         for side in (alone.train, alone.validation)
@@ -162,7 +130,7 @@ def test_folders_of_kinds_make_collages_that_recognize_the_kind(tmp_path):
         for image in range(20):
             file = tmp_path / kind / f"{kind}{image // 4}" / f"{image}.jpg"
             layouts.picture(file, seed=100 * number + image)
-    alone = collage_splits(tmp_path, canvas_size=16, distilled=True)
+    alone = collage_splits(tmp_path, canvas_size=16, distractors=False)
     assert alone.train.class_names == ("animals, train", "food, train")
     sides = [alone.train, alone.validation, alone.test]
     assert [side.class_sizes.tolist() for side in sides] == [
@@ -193,3 +161,6 @@ def test_any_image_folder_makes_collages(tmp_path):
     layouts.folder(tmp_path / "few", list("abcd"))
     with pytest.raises(ValueError, match="Received: 4 classes"):
         collage_splits(tmp_path / "few")
+    for size in (0, 63):
+        with pytest.raises(ValueError, match=f"canvas_size={size}"):
+            collage_splits(tmp_path, canvas_size=size)
