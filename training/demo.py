@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import webbrowser
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -137,7 +136,7 @@ def run_demo(command: DemoCommand) -> None:
     # TensorFlow takes seconds to import: not for an error or for --help.
     from training.recipes.data import check_sources, load_splits
 
-    directories = {}
+    directories: dict[Key, RunDirectory] = {}
     splits: dict[bool, Any] = {}
     for key, recipe in command.recipes.items():
         check_sources(recipe)
@@ -147,23 +146,21 @@ def run_demo(command: DemoCommand) -> None:
             splits[kept] = load_splits(recipe)
         stage, method, seed = key
         name = re.sub(r"[^a-z0-9]+", "-", f"{stage}-{method}-{seed}".lower())
-        directory = RunDirectory(folder / name)
-        directories[key] = directory
-        _train(recipe, splits[kept], directory, f"{stage}, {method}, {seed}")
-    images = splits[False]
-    table = results_table(directories) + second_look(
-        directories[LOOKS], images.test
-    )
+        directories[key] = RunDirectory(folder / name)
+        label = f"{stage}, {method}, {seed}"
+        _train(recipe, splits[kept], directories[key], label)
+    images = splits[False].test
+    table = results_table(directories)
+    table += second_look(directories[LOOKS], images)
     write_text(folder / "results.md", table)
     print(
-        f"\n{len(images.test)} images of {images.test.num_classes} unseen "
-        "letters among unseen symbols; mean and standard deviation over "
-        f"seeds:\n\n{table}\n{_conclusion(directories, images.test)}\n"
+        f"\n{len(images)} images of {images.num_classes} unseen letters among "
+        "unseen symbols; mean and standard deviation over seeds:\n\n"
+        f"{table}\n{_conclusion(directories, images)}\n"
     )
-    best = best_run(directories)
-    export_and_search(best, images.test, folder)
+    export_and_search(best_run(directories), images, folder)
     page = write_demo_report(directories, folder)
-    if command.open and not command.smoke and has_desktop():
+    if command.open and not command.smoke and _has_desktop():
         webbrowser.open(page.absolute().as_uri())
     seconds = time.monotonic() - start
     print(f"{seconds:.0f} seconds in all. Everything is in {folder}/")
@@ -171,12 +168,11 @@ def run_demo(command: DemoCommand) -> None:
 
 def best_run(directories: dict[Key, RunDirectory]) -> RunDirectory:
     """The run with the best validation score."""
-    return max(
-        directories.values(),
-        key=lambda run: max(
-            (e["val_map_at_r"] for e in run.read_history()), default=0.0
-        ),
-    )
+
+    def score(run):
+        return max((e["val_map_at_r"] for e in run.read_history()), default=0.0)
+
+    return max(directories.values(), key=score)
 
 
 def export_and_search(
@@ -222,12 +218,13 @@ def write_demo_report(
     return page
 
 
-def has_desktop(environment: Mapping[str, str] = os.environ) -> bool:
+def _has_desktop():
     """Whether a browser's window could be seen."""
-    if environment.get("CI") or environment.get("SSH_CONNECTION"):
-        return False
-    is_there = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
-    return sys.platform in ("darwin", "win32") or bool(is_there)
+    shown, hidden = ("DISPLAY", "WAYLAND_DISPLAY"), ("CI", "SSH_CONNECTION")
+    is_here = sys.platform in ("darwin", "win32") or any(
+        map(os.environ.get, shown)
+    )
+    return is_here and not any(map(os.environ.get, hidden))
 
 
 def results_table(directories: dict[Key, RunDirectory]) -> str:
@@ -236,11 +233,12 @@ def results_table(directories: dict[Key, RunDirectory]) -> str:
     headings = ["network", "method", *MEASURES.values(), "rate", "seeds"]
     rows: list[list] = [headings, ["---"] * len(headings)]
     for cell in cells:
-        scores = [_scores_of(directories, cell, m) for m in MEASURES]
-        recipe = directories[*cell, 0].read_recipe()
+        runs = _runs_of(directories, cell)
+        scores = [[run.read_scores()[m] for run in runs] for m in MEASURES]
+        recipe = runs[0].read_recipe()
         rate = f"{recipe.learning_rate:g}" if recipe.steps else ""
-        rows.append([*cell, *map(_spread, scores), rate, len(scores[0])])
-    return "".join("| " + " | ".join(map(str, r)) + " |\n" for r in rows)
+        rows.append([*cell, *map(_spread, scores), rate, len(runs)])
+    return "".join(map(_line, rows))
 
 
 def second_look(directory: RunDirectory, images: Any) -> str:
@@ -251,28 +249,32 @@ def second_look(directory: RunDirectory, images: Any) -> str:
     found = embed(looks, directory.read_recipe(), images)
     scores = gsp.metrics.retrieval_scores(found, images.labels)
     texts = [f"{scores[name]:.3f}" for name in MEASURES]
-    row = [LOOKS[0], "GSP, second look", *texts, "", 1]
-    return "| " + " | ".join(map(str, row)) + " |\n"
+    return _line([LOOKS[0], "GSP, second look", *texts, "", 1])
 
 
-def _scores_of(directories, cell, measure):
-    """A score of each seed of one stage and method."""
-    runs = [run for key, run in directories.items() if key[:2] == cell]
-    return [run.read_scores()[measure] for run in runs]
+def _runs_of(directories, cell):
+    return [run for key, run in directories.items() if key[:2] == cell]
+
+
+def _line(cells):
+    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def _conclusion(directories, images):
     """What GSP changes on each stage, in one sentence a stage."""
     import keras_gsp as gsp
 
+    def scores(run):
+        """MAP@R of each image that a run's encoder searches with."""
+        found = embed(load_encoder(run), run.read_recipe(), images)
+        return gsp.metrics.retrieval_scores(
+            found, images.labels, per_query=True
+        )["per_query"]["map_at_r"]
+
     lines = []
     for stage in STAGES:
         average, ours = (
-            [
-                _query_scores(run, images)
-                for key, run in directories.items()
-                if key[:2] == (stage, method)
-            ]
+            [*map(scores, _runs_of(directories, (stage, method)))]
             for method in ("GAP", "GSP")
         )
         labels = [images.labels] * len(ours)
@@ -292,16 +294,6 @@ def _conclusion(directories, images):
         "docs/results/methods.md."
     )
     return "\n".join(lines)
-
-
-def _query_scores(directory, images):
-    """MAP@R of each image that a run's encoder searches with."""
-    import keras_gsp as gsp
-
-    encoder = load_encoder(directory)
-    found = embed(encoder, directory.read_recipe(), images)
-    scores = gsp.metrics.retrieval_scores(found, images.labels, per_query=True)
-    return scores["per_query"]["map_at_r"]
 
 
 def _spread(values):

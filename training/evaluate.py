@@ -40,13 +40,12 @@ def _evaluate(command):
     # The saved encoder has its backbone, even if features were cached.
     recipe = directory.read_recipe().with_(cache_features=False)
     check_new(command, "output")
-    if command.dataset is not None:
-        recipe = recipe.with_(dataset=command.dataset)
-    if command.data_dir is not None:
-        recipe = recipe.with_(data_dir=command.data_dir)
+    recipe = recipe.with_(
+        dataset=command.dataset or recipe.dataset,
+        data_dir=command.data_dir or recipe.data_dir,
+    )
     encoder = load_encoder(directory)
-    images, sides = _images(command, recipe)
-    scores = score(encoder, recipe, images, **sides)
+    scores = score(encoder, recipe, *_images(command, recipe))
     if command.output is not None:
         write_json(command.output, scores)
     print(*score_lines(scores), sep="\n")
@@ -61,12 +60,11 @@ def _images(command, recipe):
     if command.split == "all":
         # All classes, however the run's own data were split.
         recipe = recipe.with_(train_classes=None, images_per_class=None)
-        return read_recipe(recipe).every_image(), {}
+        return (read_recipe(recipe).every_image(),)
     splits = load_splits(recipe)
-    sides = {}
     if command.split == "test":
-        sides = {"query": splits.query, "gallery": splits.gallery}
-    return getattr(splits, command.split), sides
+        return splits.test, splits.query, splits.gallery
+    return (getattr(splits, command.split),)
 
 
 if __name__ == "__main__":

@@ -67,21 +67,16 @@ def run_name(name: str, recipe: Recipe) -> str:
     Settings that a choice of loss or method implies are not listed.
     """
     choices, implied = _implied(name, recipe)
-    base = implied.settings
     parts = [name, *(f"{choice}={word}" for choice, word in choices.items())]
     for setting, value in recipe.settings.items():
-        before = base[setting]
-        if setting.endswith("_arguments"):
+        before = getattr(implied, setting)
+        if isinstance(value, dict):
             option = setting.removesuffix("_arguments")
-            parts += [
-                f"{option}.{key}={one}"
-                for key, one in value.items()
-                if before.get(key) != one
-            ]
-        elif setting not in ("seed", "data_dir", *choices):
-            if value != before:
-                # The name of a file without its folders.
-                parts.append(f"{setting}={str(value).rpartition('/')[2]}")
+            changed = value.items() - before.items()
+            parts += [f"{option}.{key}={one}" for key, one in sorted(changed)]
+        elif setting not in ("seed", "data_dir") and value != before:
+            # The name of a file without its folders.
+            parts.append(f"{setting}={str(value).rpartition('/')[2]}")
     return ",".join([*parts, f"seed={recipe.seed}"])
 
 

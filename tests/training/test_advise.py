@@ -1,8 +1,8 @@
 """Advice on a folder of images: what is tried, scored, said and refused."""
 
-import json
 from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 
@@ -12,6 +12,7 @@ from training import advise, train
 from training.advise import RAW, AdviseCommand, Comparison, Row
 from training.recipes.glyph_network import glyph_network
 from training.recipes.recipe import Recipe
+from training.runs.raw_baseline import pooled
 
 SIZE = 24
 
@@ -36,6 +37,13 @@ def command(folder, weights, num_classes=12, **own):
         **own,
     }
     return [str(part) for pair in options.items() for part in pair]
+
+
+def table_of(folder):
+    """Step -> MAP@R, of the table that was written."""
+    page = (folder / "advice" / "advice.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if "|" in line][2:]
+    return {row[1].strip(" *"): row[3].strip() for row in rows}
 
 
 def row(name, *scores, pooling=""):
@@ -73,7 +81,7 @@ def test_a_step_must_gain_what_is_worth_it(rows, best, says):
     tried.rows = rows
     assert tried.best is best
     assert says in advise.verdict(rows, best, {})
-    page = advise.page_of(advise.advice_of(tried))
+    page = advise.page_of(tried)
     assert f"| **{best.name}** |" in page and page.count("**") == 2
 
 
@@ -88,26 +96,26 @@ def test_a_step_must_gain_what_is_worth_it(rows, best, says):
 )
 def test_fine_tuning_follows_where_lora_may_gain(lora, is_tried, monkeypatch):
     tried = Comparison(AdviseCommand("photos"))
-    tried.rows = [RAW_ROW]
+    raw = tried.command.features()[0]
     images = SimpleNamespace(images=np.zeros((1, 1, 1, 64)))
-    splits = SimpleNamespace(train=images)
-    names = []
+    names, rows = [], {"head": SURE, "LoRA": lora}
 
-    def step(name, *_):
+    def step(name, recipe, *_):
         names.append(name)
-        found = {"head": SURE, "LoRA": lora}.get(name)
+        found = rows.get(name)
         if found is not None:
+            monkeypatch.setattr(found, "recipe", recipe)
             tried.rows.append(found)
         return found
 
-    raw = tried.command.features()[0]
-    monkeypatch.setattr(tried, "_try_raw", lambda recipes: raw)
-    monkeypatch.setattr(tried, "_splits", lambda *_: splits)
-    monkeypatch.setattr(tried, "_try", step)
-    monkeypatch.setattr(tried, "_add_folds", lambda: None)
-    monkeypatch.setattr(SURE, "recipe", advise._trained(raw, 8))
-    if lora is not None:
-        monkeypatch.setattr(lora, "recipe", advise._trained(raw, 8))
+    tried.rows = [RAW_ROW]
+    for name, own in {
+        "_try_raw": lambda recipes: raw,
+        "_splits": lambda *_: SimpleNamespace(train=images),
+        "_try": step,
+        "_add_folds": lambda: None,
+    }.items():
+        monkeypatch.setattr(tried, name, own)
     tried.run()
     assert ("fine-tuning" in names) == is_tried
     assert ("fine-tuning" in tried.skipped) != is_tried
@@ -130,19 +138,11 @@ def test_a_step_that_diverges_at_every_rate_is_left_out(monkeypatch):
 
 @pytest.mark.parametrize("name", RAW)
 def test_raw_features_are_those_of_the_layer_that_is_named(name):
-    maps = np.random.default_rng(0).random((12, 3, 2, 5)).astype("float16")
-    images = gsp.data.ImageSet(np.arange(12) % 4, tuple("abcd"), images=maps)
-    import keras
-
+    maps = np.random.default_rng(0).random((12, 3, 2, 5)).astype("float32")
     layer = eval(RAW[name], {"keras": keras, "gsp": gsp})
-    pooled = keras.ops.convert_to_numpy(layer(maps.astype("float32")))
-    pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
-    expected = gsp.metrics.retrieval_scores(
-        pooled, images.labels, per_query=True
-    )
-    np.testing.assert_allclose(
-        advise._raw_scores(images, name), expected["per_query"]["map_at_r"]
-    )
+    expected = keras.ops.convert_to_numpy(layer(maps))
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(pooled(maps)[name], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dataset", ["folder", "csv"])
@@ -181,10 +181,11 @@ def test_all_rows_have_the_same_folds_and_a_second_call_trains_nothing(
         monkeypatch.setattr(advise, name, getattr(advise, name)[:1])
     given = command(tmp_path, weights, **{"--minutes": 30, "--worth": 1e-6})
     advise.main(given)
-    found = json.loads((tmp_path / "advice" / "advice.json").read_text())
-    assert (found["classes"], found["images"], found["folds"]) == (12, 48, 3)
-    names = [row["step"] for row in found["rows"]]
-    assert names[:4] == ["raw features", "whitening", "head", "LoRA"]
+    found = table_of(tmp_path)
+    assert [*found][:4] == ["raw features", "whitening", "head", "LoRA"]
+    page = (tmp_path / "advice" / "advice.md").read_text()
+    assert "48 images of 12 classes, all of the folder's" in page
+    assert page in capsys.readouterr().out
     runs = {
         file: file.stat().st_mtime_ns
         for file in (tmp_path / "advice" / "runs").glob("*/scores.json")
@@ -192,20 +193,17 @@ def test_all_rows_have_the_same_folds_and_a_second_call_trains_nothing(
     advise.main(given)
     for file, changed in runs.items():
         assert file.stat().st_mtime_ns == changed
-    again = json.loads((tmp_path / "advice" / "advice.json").read_text())
-    for one, other in zip(found["rows"], again["rows"], strict=True):
-        assert one["map_at_r"] == other["map_at_r"]
-    assert "all of the folder's" in capsys.readouterr().out
+    assert table_of(tmp_path) == found
 
 
 def test_without_time_only_raw_features_are_scored(tmp_path, weights):
     advise.main(command(tmp_path, weights, **{"--minutes": 1e-6}))
-    found = json.loads((tmp_path / "advice" / "advice.json").read_text())
-    assert [row["step"] for row in found["rows"]] == ["raw features"]
-    assert set(found["skipped"]) >= {"whitening", "head", "LoRA"}
-    assert "No time was left to try whitening and head" in found["sentence"]
-    assert found["folds"] == 1 and found["minutes"] > found["asked"]
-    assert "embedding_size=None" in found["command"]
+    page = (tmp_path / "advice" / "advice.md").read_text()
+    assert "No time was left to try whitening and head" in page
+    for name in ("whitening", "head", "LoRA"):
+        assert f"| {name} | not tried, no time |" in page
+    assert "a third of the folder's" in page and "of 1e-06 minutes" in page
+    assert "embedding_size=None" in page
 
 
 def test_a_folder_with_few_classes_is_refused(tmp_path, weights):

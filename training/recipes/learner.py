@@ -110,16 +110,6 @@ def build_regularizer(recipe: Recipe) -> Any:
     return None
 
 
-def fit_whitening(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Fits the whitening of a recipe, if any, to training images."""
-    if recipe.whitening == "none":
-        return
-    layer = learner.encoder.get_layer("whitening")
-    features = features_before(learner.encoder, layer)
-    embeddings, labels = encoded(features, batches)
-    layer.adapt(embeddings, labels if recipe.whitening == "learned" else None)
-
-
 def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
     """Starts statistics, projection and prototypes from training images.
 
@@ -129,6 +119,13 @@ def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
     settle_statistics(recipe, learner, batches)
     start_projection(recipe, learner, images)
     start_prototypes(recipe, learner, batches)
+    if recipe.whitening != "none":
+        layer = learner.encoder.get_layer("whitening")
+        features = features_before(learner.encoder, layer)
+        every = evaluation_batches(recipe, images)
+        embeddings, labels = encoded(features, every)
+        is_learned = recipe.whitening == "learned"
+        layer.adapt(embeddings, labels if is_learned else None)
 
 
 def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:

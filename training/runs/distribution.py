@@ -1,9 +1,7 @@
 """Trains one run on several devices with `keras.distribution`, on JAX.
 
 `data` is `DataParallel`; `model` is `ModelParallel`, which splits proxies and
-class embeddings by class. The loss sees the global batch with each, so the
-numbers are the same: see `docs/guides/distribute.md`, also on several
-processes.
+class embeddings by class: see `docs/guides/distribute.md`.
 """
 
 import os
@@ -84,32 +82,30 @@ class Distribution:
             return
         _check_backend(self.kind)
         devices = devices_here()
+
+        def need(is_met, needed, received):
+            if not is_met:
+                raise ValueError(
+                    f"`--distribution {self.kind}` needs {needed}. Received: "
+                    f"{received}."
+                )
+
         parts = PARTS if self.kind == "model" else 1
-        if len(devices) < 2 or len(devices) % parts:
-            raise ValueError(
-                f"`--distribution {self.kind}` needs an even number of devices"
-                f". Received: {', '.join(devices)}."
-            )
+        is_even = len(devices) > 1 and len(devices) % parts == 0
+        need(is_even, "an even number of devices", ", ".join(devices))
         if self.kind == "model":
-            if num_classes is not None and num_classes % PARTS:
-                raise ValueError(
-                    "`--distribution model` needs an even number of training "
-                    f"classes. Received: {num_classes}."
-                )
-            if not (recipe.uses_proxies or recipe.regularizer == "zsr"):
-                raise ValueError(
-                    "`--distribution model` splits proxies or class "
-                    "embeddings. Received: a recipe with neither, loss="
-                    f"{recipe.loss}."
-                )
+            is_even = num_classes is None or num_classes % PARTS == 0
+            need(is_even, "an even number of training classes", num_classes)
+            has_rows = recipe.uses_proxies or recipe.regularizer == "zsr"
+            given = f"a recipe with neither, loss={recipe.loss}"
+            need(has_rows, "proxies or class embeddings to split", given)
         count = len(devices) // parts * recipe.batch_chunks
-        if recipe.batch_size % count:
-            raise ValueError(
-                f"The batch must be a multiple of {count}: devices times "
-                f"batch_chunks={recipe.batch_chunks}. Received: "
-                f"classes_per_batch={recipe.classes_per_batch}, "
-                f"samples_per_class={recipe.samples_per_class}."
-            )
+        need(
+            recipe.batch_size % count == 0,
+            f"a batch that is a multiple of {count}, devices times "
+            f"batch_chunks={recipe.batch_chunks}",
+            f"a batch of {recipe.batch_size}",
+        )
 
     def scope(self) -> AbstractContextManager[Any]:
         """Returns the context in which models use the devices.
@@ -204,13 +200,12 @@ def _end_process(error):
     wait for each other forever.
     """
     if any(word in str(error) for word in LOST):
-        error = RuntimeError(
-            "another process of this training has ended. Give the same "
+        print(
+            "error: another process of this training has ended. Give the same "
             "command to all of them: training resumes from the last "
-            f"evaluation. {type(error).__name__}: {error}"
+            f"evaluation. {type(error).__name__}: {error}",
+            file=sys.stderr,
         )
-    if isinstance(error, ValueError | TypeError | OSError | RuntimeError):
-        print(f"error: {error}", file=sys.stderr)
     else:
         traceback.print_exception(error)
     sys.stderr.flush()

@@ -6,7 +6,7 @@ Every run is measured against it: a trained head may be worse.
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -23,8 +23,6 @@ from training.runs.run_directory import write_json
 
 # Powers of the mean over positions.
 POOLINGS = {"average": 1.0, "GeM 3": 3.0, "GeM 5": 5.0, "maximum": np.inf}
-SIDES = ("validation", "test", "query", "gallery")
-KEPT = ("map_at_r", "precision_at_1")
 
 
 def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
@@ -35,12 +33,10 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     with the highest score on validation classes. One pass through the
     backbone, in which nothing is random; kept in the cache folder.
     """
-    sides = {
-        side: images
-        for side in SIDES
-        if (images := getattr(splits, side)) is not None
-        and (side != "test" or splits.query is None)
-    }
+    sides = splits.sides()
+    del sides["train"]
+    if "query" in sides:
+        del sides["test"]
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     network = build_backbone(recipe, image_shape(recipe, splits.test))
@@ -52,7 +48,12 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     # Several processes must embed together, or not at all.
     if num_processes() == 1 and file.exists():
         return json.loads(file.read_text())
-    found = _scores(recipe, network, sides)
+    rows = {k: _rows(recipe, network, images) for k, images in sides.items()}
+    found: dict[str, Any] = {
+        name: _scores(name, rows, sides) for name in POOLINGS
+    }
+    best = max(POOLINGS, key=lambda name: found[name]["val_map_at_r"])
+    found["best"] = best
     if num_processes() == 1:
         write_json(file, found)
     return found
@@ -97,60 +98,49 @@ def verdict(scores: Mapping[str, Any], recipe: Recipe) -> str:
     return f"{text}: training did not help. {_advice(recipe)}"
 
 
-def _scores(recipe, network, sides):
-    rows: dict[str, dict[str, np.ndarray]] = {}
-    for side, images in sides.items():
-        parts = [pooled(maps) for maps in _maps(recipe, network, images)]
-        rows[side] = {
-            name: np.concatenate([part[name] for part in parts])
-            for name in POOLINGS
-        }
-    found: dict[str, Any] = {}
-    for name in POOLINGS:
-        test = "query" if "query" in sides else "test"
-        gallery = {}
-        if "gallery" in sides:
-            gallery = {
-                "gallery_embeddings": rows["gallery"][name],
-                "gallery_labels": sides["gallery"].labels,
-            }
-        scores = _retrieval(rows[test][name], sides[test].labels, **gallery)
-        labels = sides["validation"].labels
-        validated = _retrieval(rows["validation"][name], labels)
-        found[name] = {key: float(scores[key]) for key in KEPT}
-        found[name]["val_map_at_r"] = float(validated["map_at_r"])
-    best = max(POOLINGS, key=lambda name: found[name]["val_map_at_r"])
-    return found | {"best": best}
-
-
-def _retrieval(embeddings, labels, **gallery):
+def _scores(name, rows, sides):
+    """Scores of one pooling on test and validation classes."""
     from keras_gsp.metrics import retrieval_scores
 
-    return retrieval_scores(embeddings, labels, **gallery)
+    test, gallery = "query" if "query" in sides else "test", {}
+    if "gallery" in sides:
+        gallery = {
+            "gallery_embeddings": rows["gallery"][name],
+            "gallery_labels": sides["gallery"].labels,
+        }
+    tested, validated = (
+        retrieval_scores(rows[side][name], sides[side].labels, **own)
+        for side, own in ((test, gallery), ("validation", {}))
+    )
+    return {
+        "map_at_r": float(tested["map_at_r"]),
+        "precision_at_1": float(tested["precision_at_1"]),
+        "val_map_at_r": float(validated["map_at_r"]),
+    }
 
 
-def _maps(recipe, network, images) -> Iterator[Any]:
-    """Yields the backbone's feature maps, batch by batch."""
+def _rows(recipe, network, images):
+    """The pooled features of all images, for each of `POOLINGS`."""
     if recipe.cache_features:
-        for start in range(0, len(images), 256):
-            yield images.images[start : start + 256]
-        return
-    predict = predictor(network)
-    for pixels, _ in evaluation_batches(recipe, images).as_numpy_iterator():
-        yield predict(pixels)
+        starts = range(0, len(images), 256)
+        maps: Any = (images.images[i : i + 256] for i in starts)
+    else:
+        predict = predictor(network)
+        batches = evaluation_batches(recipe, images).as_numpy_iterator()
+        maps = (predict(pixels) for pixels, _ in batches)
+    parts = [pooled(one) for one in maps]
+    return {k: np.concatenate([part[k] for part in parts]) for k in POOLINGS}
 
 
 def _advice(recipe):
     """What to try after a training that did not help."""
-    options = {"data_dir": recipe.data_dir, "crop_size": recipe.crop_size}
-    options["backbone"] = recipe.backbone
-    options["backbone_weights"] = recipe.backbone_weights
+    options = ["data_dir", "crop_size", "backbone", "backbone_weights"]
     if recipe.backbone == "mobilenet-v2":
-        options["backbone_width"] = recipe.backbone_width
+        options.append("backbone_width")
     words = [
         word
-        for name, value in options.items()
-        if value is not None
+        for name in options
+        if (value := getattr(recipe, name)) is not None
         for word in (f"--{name.replace('_', '-')}", str(value))
     ]
     if recipe.frozen == "all":

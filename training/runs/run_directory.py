@@ -9,6 +9,14 @@ from pathlib import Path
 
 from training.recipes.recipe import Recipe
 
+# What to do about an error of the system while a run writes.
+HINTS = {
+    errno.EACCES: "Change its permissions, or choose another --runs",
+    errno.EROFS: "Choose another --runs",
+    errno.ENOSPC: "Make space",
+    errno.EDQUOT: "Make space",
+}
+
 
 class RunDirectory:
     """Files of a run, `runs/<name>`; finished ones are never overwritten."""
@@ -76,23 +84,15 @@ class RunDirectory:
             yield
         except OSError as error:
             file = Path(os.fsdecode(error.filename or self.path)).absolute()
-            if not file.is_relative_to(self.path.absolute()):
+            hint = HINTS.get(error.errno)
+            if hint is None or not file.is_relative_to(self.path.absolute()):
                 raise
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise PermissionError(
-                    "A run's folder must be one that can be written to. "
-                    f"Received: {self.path}, where {error}. Change its "
-                    "permissions, or choose another --runs; the files in it "
-                    "are whole."
-                ) from error
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise OSError(
-                    "There must be space for the files of a run. Received: "
-                    f"{self.path}, where {error}. Make some and give the "
-                    "same command: the files in it are whole, and training "
-                    "resumes from the last evaluation."
-                ) from error
-            raise
+            raise type(error)(
+                "A run's folder must be one that can be written to. Received: "
+                f"{self.path}, where {error}. {hint}, and give the same "
+                "command: the files in it are whole, and training resumes from "
+                "the last evaluation."
+            ) from error
 
     def read_recipe(self) -> Recipe:
         """Reads the recipe of the run."""

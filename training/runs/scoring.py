@@ -92,10 +92,7 @@ def encoder_file(path: Path) -> Path:
 
 
 def load_preprocessing(path: Path) -> Any:
-    """Returns how the encoder of a run, or of a file, cuts images, or `None`.
-
-    Raises `ValueError` if encoder and recipe of a run contradict each other.
-    """
+    """Returns how the encoder of a run or file cuts images, or `None`."""
     encoder = load_encoder(path)
     import keras_gsp as gsp
     from training.recipes.batches import expected_preprocessing
@@ -120,27 +117,26 @@ def load_encoder(run: RunDirectory | Path) -> Any:
 def save_test_embeddings(
     folder: Path, encoder: Any, recipe: Recipe, splits: RetrievalSplits
 ) -> None:
-    """Embeds the test side and keeps it in a run's folder.
-
-    Queries and gallery if there are any, else the test images.
-    """
+    """Embeds the test images, or queries and gallery, into a run's folder."""
     from keras_gsp.embeddings.processes import from_first_process
-    from keras_gsp.storage.whole import whole_file
 
     sides = ["test"] if splits.query is None else ["query", "gallery"]
     found = {
         side: embed(encoder, recipe, getattr(splits, side)) for side in sides
     }
-
-    def write():
-        # Through a handle, or NumPy would add its own ending to the name.
-        with whole_file(folder / FILE) as aside, aside.open("wb") as file:
-            np.savez(file, **found)
-
-    from_first_process(write)
+    from_first_process(lambda: save_arrays(folder / FILE, found))
 
 
 def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
     """Reads the file of `save_test_embeddings`."""
     with np.load(folder / FILE) as found:
         return dict(found)
+
+
+def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Writes an npz file whole or not at all."""
+    from keras_gsp.storage.whole import whole_file
+
+    # Through a handle, or NumPy would add its own ending to the name.
+    with whole_file(path) as aside, aside.open("wb") as file:
+        np.savez(file, **arrays)

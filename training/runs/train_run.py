@@ -32,6 +32,7 @@ def train_run(
 
     from keras_gsp.embeddings.processes import from_first_process
     from training.runs.raw_baseline import raw_scores
+    from training.runs.scoring import save_test_embeddings, score
 
     keras.backend.clear_session()
     with (
@@ -41,14 +42,13 @@ def train_run(
     ):
         from_first_process(lambda: _begin(directory, settings, held))
         raw = raw_scores(recipe, splits)
-        encoder = _train(
-            recipe,
-            splits,
-            directory,
-            label or directory.path.name,
-            distribution,
-        )
-        return _score(recipe, splits, directory, encoder, raw, keep_embeddings)
+        label = label or directory.path.name
+        encoder = _train(recipe, splits, directory, label, distribution)
+        if keep_embeddings:
+            save_test_embeddings(directory.path, encoder, recipe, splits)
+        tested = splits.test, splits.query, splits.gallery
+        scores = score(encoder, recipe, *tested) | {"raw": raw}
+        return from_first_process(lambda: _finish(recipe, directory, scores))
 
 
 def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
@@ -74,11 +74,7 @@ def _train(recipe, splits, directory, label, distribution):
     from keras_gsp.embeddings.processes import from_first_process
     from training.recipes import batches
     from training.recipes.features import complete_encoder
-    from training.recipes.learner import (
-        build_learner,
-        fit_whitening,
-        start_from_data,
-    )
+    from training.recipes.learner import build_learner, start_from_data
     from training.runs.callbacks import build_callbacks
 
     train = splits.train
@@ -96,8 +92,6 @@ def _train(recipe, splits, directory, label, distribution):
     first_step = resume.restore(learner)
     if not first_step:
         start_from_data(recipe, learner, train)
-        every = batches.evaluation_batches(recipe, train)
-        fit_whitening(recipe, learner, every)
     learner.fit(
         batches.training_batches(
             recipe,
@@ -121,31 +115,18 @@ def _train(recipe, splits, directory, label, distribution):
     return learner.encoder
 
 
-def _score(recipe, splits, directory, encoder, raw, keep_embeddings):
-    """Scores the test classes and writes `scores.json`."""
-    from keras_gsp.embeddings.processes import from_first_process
+def _finish(recipe, directory, scores):
+    """Adds what a run is compared with, and writes `scores.json`."""
     from training.runs.progress import solved_problems
     from training.runs.raw_baseline import verdict
-    from training.runs.scoring import save_test_embeddings, score
 
-    if keep_embeddings:
-        save_test_embeddings(directory.path, encoder, recipe, splits)
-    scores = score(encoder, recipe, splits.test, splits.query, splits.gallery)
-
-    def finish():
-        history = directory.read_history()
-        if recipe.samples_proxies:
-            # The weights may be those of an earlier problem.
-            scores.update(solved_problems(history, recipe.chosen_by))
-        scores["raw"] = raw
-        scores["untrained"] = {
-            name: value
-            for name, value in history[0].items()
-            if name.startswith("val_")
-        }
-        scores["verdict"] = verdict(scores, recipe)
-        directory.check_is_there()
-        write_json(directory.scores, scores)
-        return scores
-
-    return from_first_process(finish)
+    history = directory.read_history()
+    if recipe.samples_proxies:
+        # The weights may be those of an earlier problem.
+        scores |= solved_problems(history, recipe.chosen_by)
+    first = history[0].items()
+    scores["untrained"] = {k: v for k, v in first if k.startswith("val_")}
+    scores["verdict"] = verdict(scores, recipe)
+    directory.check_is_there()
+    write_json(directory.scores, scores)
+    return scores

@@ -3,7 +3,6 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 from training.runs.run_lock import run_lock
+from training.runs.scoring import FILE, load_test_embeddings, save_arrays
 from training.runs.train_run import train_run
 
 QUERIES = "query_scores.npz"
@@ -35,8 +35,6 @@ class Trial:
         `keep` leaves the test embeddings in the folder. Raises
         `RunTakenError` if another process trains it.
         """
-        from training.runs.scoring import FILE, load_test_embeddings
-
         directory, start = RunDirectory(self.path), time.monotonic()
         if not directory.is_finished:
             label = f"{self.path.parent.name} {self.path.name}"
@@ -58,10 +56,7 @@ class Trial:
                 (self.path / FILE).unlink()
 
     def validation_score(self) -> float:
-        """The best validation score; -inf where training diverged or had none.
-
-        It is that of the weights that were kept.
-        """
+        """The best validation score; -inf where training diverged."""
         name = f"val_{self.recipe.chosen_by}"
         lines = RunDirectory(self.path).read_history()
         scores = [line.get(name, -np.inf) for line in lines]
@@ -93,12 +88,3 @@ def query_scores(
         embeddings[name], queries.labels, per_query=True, **gallery
     )["per_query"]
     return {"labels": queries.labels} | {m: found[m] for m in MEASURES}
-
-
-def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Writes an npz file whole or not at all."""
-    # The package imports Keras: not for an error or --help.
-    from keras_gsp.storage.whole import whole_file
-
-    with whole_file(path) as aside, aside.open("wb") as file:
-        np.savez(file, **arrays)
