@@ -1,7 +1,4 @@
-"""Zero-shot retrieval of letters among symbols, rendered on the spot.
-
-Letters and symbols are those of the DejaVu fonts, one outline to each.
-"""
+"""Zero-shot retrieval of letters among symbols, rendered on the spot."""
 
 import unicodedata
 from functools import lru_cache
@@ -14,17 +11,11 @@ from tqdm import tqdm
 from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 
-CELL = 24
-"""Side of one cell of a canvas, pixels."""
-EXTENT = (13.0, 21.0)
-"""Longer side of a drawn character, pixels, uniform."""
-ROTATION = 15.0
-"""Largest rotation to either side, degrees, uniform."""
-BLOCK = 250
-"""Images rendered at a time."""
-OUTLINE_SIZE = 24
-"""Longer side of an outline, pixels."""
-
+CELL = 24  # side of one cell of a canvas, pixels
+EXTENT = (13.0, 21.0)  # longer side of a drawn character, pixels, uniform
+ROTATION = 15.0  # largest rotation to either side, degrees, uniform
+BLOCK = 250  # images rendered at a time
+OUTLINE_SIZE = 24  # longer side of an outline, pixels
 # Stretched to a square of this many pixels, characters are compared: above
 # this correlation in some face, two are one. Latin A, Greek Alpha and Cyrillic
 # A are, and so are o and O, which differ in size and width alone.
@@ -41,15 +32,11 @@ SYMBOLS = ("Sm", "So", "Sc", "Po", "Pd", "Ps", "Pe", "No", "Nd")
 def load(**settings: Any) -> RetrievalSplits:
     """Renders the `glyphs` data set; the same settings, the same pixels.
 
-    A class is a letter. An image is that letter in one of 12 faces, rotated,
-    scaled and shifted, in one cell of a canvas of 2 x 2; the other cells hold
-    symbols. Training, validation and test images share neither letters nor
-    symbols. `settings` are, with their defaults: `train_classes` 150,
-    `train_samples` of each 60, `validation_classes` 60, `test_classes` 100,
-    `test_samples`, of a validation letter too, 20, `has_distractors` True,
-    `canvas_size` 48, a multiple of 24, and `seed` 0.
-
-    Returns `RetrievalSplits` of (48, 48, 3) images, dark on light.
+    A class is a letter. An image is that letter in one of the 12 faces of
+    DejaVu, rotated, scaled and shifted, in one cell of a canvas of 2 x 2; the
+    other cells hold symbols. Training, validation and test images share
+    neither letters nor symbols. `settings` are those of `_sides`, where
+    `test_samples` are of a validation letter too.
     """
     sides = _sides(**settings)
     return RetrievalSplits(
@@ -59,21 +46,14 @@ def load(**settings: Any) -> RetrievalSplits:
 
 
 def letter_cells(side: str, **settings: Any) -> np.ndarray:
-    """Returns the cell of each letter in the images of `load`.
-
-    (num_images,), row by row from the upper left. `settings` are those of
-    `load`.
-    """
-    # Every side has its own generator: the others need no rendering.
+    """Returns the cell of each image's letter, by row from the upper left."""
     return _images_and_cells(*_sides(**settings)[side])[1]
 
 
 def single_characters(*, samples: int = 60, seed: int = 0) -> ImageSet:
     """Renders clean characters to pretrain on, each alone in its cell.
 
-    The classes are the training letters and the training symbols that `load`
-    draws by default. Returns an `ImageSet` of (24, 24, 3) images, dark on
-    light, `samples` of each character.
+    The classes are the training letters and symbols that `load` draws.
     """
     letters, symbols, *_ = _sides()["train"]
     outlines = np.stack([*letters.values(), *symbols])
@@ -177,11 +157,9 @@ def _some_of(symbols, num_images, number, generator):
 
 
 def _canvases(drawn, across, generator):
-    """Draws up to `across` ** 2 characters per image, each in its own cell.
+    """Draws characters (num_images, number, faces, ...) in cells of their own.
 
-    `drawn` is (num_images, num_characters, num_faces, OUTLINE_SIZE,
-    OUTLINE_SIZE). Returns (num_images, across * CELL, across * CELL), uint8,
-    and the cell of each image's first character, (num_images,).
+    Returns canvases, and the cell of each image's first character.
     """
     count, characters, faces = drawn.shape[:3]
     face = generator.integers(faces, size=(count, characters))
@@ -240,10 +218,8 @@ def _bilinear(images, rows, columns):
 def distinct_outlines() -> tuple[dict, dict]:
     """Draws all letters and symbols that can be told apart.
 
-    A character is taken when it is in all 12 DejaVu text faces that
-    matplotlib ships, is not composed of others (no accents), and does not
-    look like one taken before it; a symbol that looks like a letter is left
-    out. Returns letters and symbols, each a dict from character to its
+    They are in all 12 DejaVu faces, have no accents, and do not look like one
+    taken before. Returns letters and symbols, each a dict from character to
     outlines (num_faces, OUTLINE_SIZE, OUTLINE_SIZE), uint8, 255 is ink.
     """
     from PIL import ImageFont
@@ -275,8 +251,7 @@ def _font_files():
     if len(files) != 12:
         raise FileNotFoundError(
             "The 12 DejaVu text faces of matplotlib must be in its font "
-            f"folder. Received: {len(files)} in {folder}. Reinstall it with "
-            "`pip install --force-reinstall matplotlib`."
+            f"folder. Received: {len(files)} in {folder}."
         )
     return sorted(files)
 

@@ -18,10 +18,7 @@ class RetrievalSplits:
     """A data set split by class: scores are those of unseen classes.
 
     Each `test` image is a query against all others unless `query` and
-    `gallery` (In-shop), which have the same class names, are given. Without
-    `validation`, a fold of the training classes chooses the best weights.
-
-    Raises `ValueError` for a class on two sides.
+    `gallery` (In-shop), of the same classes, are given.
     """
 
     name: str
@@ -47,10 +44,7 @@ class RetrievalSplits:
         self._check_disjoint()
 
     def with_validation(self, num_folds: int, fold: int) -> RetrievalSplits:
-        """Splits one fold of the training classes off for validation.
-
-        Fold k is the k-th of `num_folds` equal runs of classes, in order.
-        """
+        """Splits one of `num_folds` runs of training classes off."""
         count = self.train.num_classes
         if not fold < num_folds <= count:
             raise ValueError(

@@ -28,8 +28,7 @@ def find_root(
 ) -> Path:
     """Finds the folder that contains `marker`, a path inside the data set.
 
-    Looks in `data_dir`, in the folders in it, and in archives: `data_dir`
-    itself, or files named as in `archives` in it.
+    Looks in `data_dir`, the folders in it, and archives in it or itself.
     """
     data_dir = Path(data_dir).expanduser()
     if is_archive(data_dir):
@@ -52,10 +51,7 @@ def find_root(
 
 
 def check_files(name: str, paths: Sequence[Path]) -> Sequence[Path]:
-    """Returns the files that a list names.
-
-    Raises `FileNotFoundError`, with their number, if some are missing.
-    """
+    """Returns the files that a list names, if all of them exist."""
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         raise FileNotFoundError(
@@ -68,10 +64,7 @@ def check_files(name: str, paths: Sequence[Path]) -> Sequence[Path]:
 def labeled_images(
     rows: Sequence[tuple[str | Path, Any]], names: Sequence | None = None
 ) -> ImageSet:
-    """Makes an `ImageSet` of (path, label) rows.
-
-    Classes are `names`, by default all labels in sorted order.
-    """
+    """Makes an `ImageSet` of (path, label) rows, of classes `names`."""
     if names is None:
         names = sorted({label for _, label in rows})
     places = {name: place for place, name in enumerate(names)}

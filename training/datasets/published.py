@@ -18,8 +18,7 @@ def published_splits(
 ) -> RetrievalSplits:
     """Reads a benchmark data set and checks the number of its images.
 
-    `num_train_classes` and `expected` replace the published numbers of
-    training classes, where all images come together, and of images.
+    `num_train_classes` and `expected` replace the published numbers.
     """
     read, counts, published = PUBLISHED[name]
     found = read(data_dir)
@@ -102,10 +101,7 @@ def _online_products(data_dir):
 
 
 def _in_shop(data_dir):
-    """In-shop Clothes Retrieval (Liu et al., 2016), queries and a gallery.
-
-    `Eval/list_eval_partition.txt`, images in `Img/img/` or `Img/img.zip`.
-    """
+    """In-shop Clothes Retrieval (Liu et al., 2016), queries and a gallery."""
     list_ = "Eval/list_eval_partition.txt"
     folder = find_root(data_dir, "In-shop", list_)
     file = folder / list_

@@ -25,11 +25,7 @@ READERS: dict[str, Callable[..., RetrievalSplits]] = {
 def readable_splits(
     splits: RetrievalSplits, on_corrupt: str = "raise"
 ) -> RetrievalSplits:
-    """Decodes every file of a data set once; the result is remembered.
-
-    Unusable files raise one error that names all, or with `"skip"` are left
-    out with a warning.
-    """
+    """Decodes every file once: raises for unusable ones, or leaves them out."""
     parts: dict[str, Any] = splits.sides()
     parts = {side: part for side, part in parts.items() if part.paths}
     # Queries and gallery are test images too.

@@ -22,11 +22,7 @@ RESNET_OFFSET = (-103.939, -116.779, -123.68)
 
 
 def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
-    """Returns the backbone that a recipe names, preprocessing inside.
-
-    A `keras.Model` from (batch, height, width, 3), uint8, or cached features,
-    to a feature map.
-    """
+    """Returns the model from uint8 images, or cached features, to a map."""
     if recipe.cache_features:
         features = keras.Input(image_shape, name="features")
         return keras.Model(features, features, name="cached_backbone")

@@ -24,9 +24,7 @@ def training_batches(
 ) -> Any:
     """Returns endless class-balanced batches, a function of (seed, step).
 
-    A `tf.data.Dataset` of (images, labels), uint8 and int64, from `first_step`
-    on. `positions` are the rows of each batch to return, for one of several
-    processes.
+    `positions` are the rows of each batch that one of several processes reads.
     """
     indices = gsp.data.class_balanced_batches(
         images.labels,
@@ -42,8 +40,8 @@ def training_batches(
 def pool_of(recipe: Recipe, images: ImageSet) -> Any:
     """Returns the pool of samples for chance constrained programming.
 
-    It maps (classes, number of the problem) to a data set with `ccp_pool_size`
-    images of each class, one class per batch; a smaller class repeats images.
+    It maps classes and the problem to a data set with a batch for each class,
+    of `ccp_pool_size` images; a smaller class repeats images.
     """
     size = recipe.ccp_pool_size
     rows_of_class = np.split(
@@ -73,10 +71,7 @@ def evaluation_batches(
     encoder: Any = None,
     batch_size: int = 100,
 ) -> Any:
-    """Returns all images once, in order, cropped for evaluation.
-
-    `encoder` is a trained one, whose images must be cut as the recipe says.
-    """
+    """Returns all images once, cropped as recipe and trained encoder say."""
     preprocessing = expected_preprocessing(recipe, encoder)
     if _is_whole(recipe):
         import tensorflow as tf
@@ -108,10 +103,7 @@ def preprocessing_of(recipe: Recipe) -> gsp.data.Preprocessing | None:
 def expected_preprocessing(
     recipe: Recipe, encoder: Any
 ) -> gsp.data.Preprocessing | None:
-    """Returns how the images of a trained encoder are cut; None: kept whole.
-
-    Raises `ValueError` if the encoder expects another cut than the recipe.
-    """
+    """Returns how images are cut; `ValueError` if the encoder contradicts."""
     own = gsp.data.preprocessing_of(encoder)
     return agreed({"encoder": own, "recipe": preprocessing_of(recipe)})
 

@@ -1,7 +1,4 @@
-"""The words of losses and poolings, and the classes that they stand for.
-
-Tables alone: Keras is imported when a class is asked for.
-"""
+"""The words of losses and poolings, and the classes that they stand for."""
 
 from typing import Any
 

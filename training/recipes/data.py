@@ -20,11 +20,7 @@ SOURCES = {
 
 
 def load_splits(recipe: Recipe) -> RetrievalSplits:
-    """Reads or renders the data set that a recipe names.
-
-    Without validation classes in the data set, the recipe's fold of the
-    training classes validates.
-    """
+    """Reads a recipe's data set, with validation classes."""
 
     def checked(splits):
         splits = _with_validation(recipe, splits)
@@ -35,11 +31,7 @@ def load_splits(recipe: Recipe) -> RetrievalSplits:
 
 
 def fitted_to_classes(recipe: Recipe) -> Recipe:
-    """Returns a recipe whose batches take no more classes than there are.
-
-    For a folder or list of one's own, whose number of classes a default cannot
-    know; warns where it changes the recipe.
-    """
+    """Limits a batch to the classes of one's own images, with a warning."""
     if recipe.dataset not in OWN_SPLITS:
         return recipe
     splits = _with_validation(recipe, _undecoded(recipe))
@@ -60,9 +52,8 @@ def read_recipe(
 ) -> RetrievalSplits:
     """Reads a recipe's data set, with or without a validation side.
 
-    `check` raises for unsuitable classes. It is called as soon as they are
-    known, with splits that may have no pixels, and again after unusable files
-    are left out.
+    `check` raises for unsuitable classes: before files are decoded, and again
+    without unusable ones.
     """
     _check_settings(recipe)
     check = check or (lambda splits: None)
@@ -93,10 +84,9 @@ def needed_sources(recipe: Recipe) -> tuple[str, ...]:
 
 
 def check_sources(recipe: Recipe) -> None:
-    """Checks that images and weights are there, before any image is read.
+    """Checks files, loss and pooling before any image is read.
 
-    Their classes check the arguments of loss and pooling. Downloads ImageNet's
-    weights, or pretrains on characters, if necessary.
+    Downloads ImageNet's weights, or pretrains on characters, if necessary.
     """
     _check_settings(recipe)
     from training.recipes.encoder import build_pooling

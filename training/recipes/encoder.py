@@ -24,8 +24,7 @@ SHRINKAGE = 0.1
 def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
     """Builds the encoder of a recipe, untrained, for uint8 images.
 
-    Without steps it has the backbone's own features, pooled, normalized and
-    perhaps whitened.
+    Without steps it pools the backbone's own features, perhaps whitened.
     """
     backbone = build_backbone(recipe, image_shape)
     if recipe.steps:
@@ -62,10 +61,7 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
 
 
 def build_pooling(recipe: Recipe) -> keras.layers.Layer:
-    """Returns the pooling layer of a recipe.
-
-    GSP returns its histogram too if a regularizer needs one.
-    """
+    """Returns the pooling layer, with GSP's histogram for a regularizer."""
     word = recipe.pooling
     chosen = dict(recipe.pooling_arguments)
     if is_gsp(word):

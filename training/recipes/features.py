@@ -23,16 +23,11 @@ from training.recipes.recipe import Recipe
 
 
 def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
-    """Replaces images by the backbone's feature maps; see `image_features`."""
-    return splits.mapped(partial(image_features, recipe))
+    """Replaces images by the backbone's feature maps, as cached float16."""
+    return splits.mapped(partial(_image_features, recipe))
 
 
-def image_features(recipe: Recipe, images: ImageSet) -> ImageSet:
-    """Replaces images by the backbone's feature maps.
-
-    Images are cropped for evaluation, features rounded to float16 and cached
-    in a file named after image files, crop and backbone weights.
-    """
+def _image_features(recipe, images):
     recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
@@ -48,11 +43,7 @@ def image_features(recipe: Recipe, images: ImageSet) -> ImageSet:
 
 
 def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
-    """Adds the backbone to an encoder that was trained on its features.
-
-    Layers have the names of any other encoder. Returns `encoder` itself if no
-    features were cached.
-    """
+    """Adds the backbone to an encoder that was trained on cached features."""
     if not recipe.cache_features:
         return encoder
     recipe = recipe.with_(cache_features=False)

@@ -48,11 +48,9 @@ def glyph_network(image_shape: tuple, backbone: str) -> keras.Model:
 
 
 def character_weights(backbone: str) -> Path:
-    """Returns the weights of the network as a classifier of characters.
+    """Returns the network's weights, trained on `single_characters` once.
 
-    Trains it the first time, which takes about 40 seconds on two cores, and
-    keeps the file in the cache folder. The characters are those of
-    `glyphs.single_characters`, none of validation or test.
+    That takes about 40 seconds on two cores; the file is in the cache folder.
     """
     file = cache_folder() / f"{backbone}-characters.weights.h5"
     if not file.exists():
@@ -70,11 +68,7 @@ def character_weights(backbone: str) -> Path:
 def train_classifier(
     backbone: str, images: ImageSet, epochs: int
 ) -> keras.Model:
-    """Trains a network of `LAYERS`, averaging and a dense layer on classes.
-
-    Returns the `keras.Model` from pixels to logits (batch, num_classes); its
-    layer `glyph_cnn` is the network.
-    """
+    """Trains a network of `LAYERS`, its layer `glyph_cnn`, as a classifier."""
     # Not before the seed of a recipe: it would draw other weights then.
     keras.utils.set_random_seed(0)
     shape = images.images.shape[1:]

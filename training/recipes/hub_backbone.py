@@ -16,9 +16,8 @@ def build_hub_network(
     """Loads a preset of keras-hub and ends it at its features, a map.
 
     A model of images and texts gives its vision encoder. `image_shape` is the
-    size of a preset for any size. Returns a model from (batch, height, width,
-    3), in the size and range of the preset, to (batch, rows, columns,
-    channels); and a layer from pixels of 0 to 255 to that range.
+    size of a preset for any size. Also returns a layer from pixels of 0 to 255
+    to the preset's range.
     """
     import keras_hub as hub
 
@@ -67,9 +66,8 @@ def feature_part(network: keras.Model) -> keras.Model:
 def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
     """Arranges patches (batch, tokens, channels) as a map.
 
-    The patch size gives rows and columns: nine tokens are a grid of 3 x 3, or
-    one of 2 x 2 after a class token and four registers. Tokens before the
-    patches are dropped; they must be those that the model states.
+    The patch size gives rows and columns. Tokens before the patches are
+    dropped; they must be those that the model states.
     """
     patch = getattr(network, "patch_size", None)
     if patch is None:

@@ -25,10 +25,7 @@ START_BATCHES, SETTLED, PROJECTED = 32, 64, 2048
 def build_learner(
     recipe: Recipe, *, num_classes: int, image_shape: tuple
 ) -> Any:
-    """Builds and compiles the `gsp.models.MetricLearner` of a recipe.
-
-    Sets Keras's seed and dtype policy: the same recipe, the same weights.
-    """
+    """Compiles the learner of a recipe; sets Keras's seed and dtype policy."""
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     encoder = build_recipe_encoder(recipe, image_shape)
@@ -111,10 +108,7 @@ def build_regularizer(recipe: Recipe) -> Any:
 
 
 def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
-    """Starts statistics, projection and prototypes from training images.
-
-    A run that resumes has them already.
-    """
+    """Starts statistics, projection and prototypes from training images."""
     batches = training_batches(recipe, images).take(START_BATCHES)
     settle_statistics(recipe, learner, batches)
     start_projection(recipe, learner, images)
@@ -131,8 +125,7 @@ def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
 def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
     """Starts the projection with the main directions of pooled features.
 
-    Of at most 2,048 training images. Warns where these have fewer directions
-    than the embedding has numbers: the projection stays random.
+    It stays random, with a warning, where these are fewer than its outputs.
     """
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("projection")
@@ -179,10 +172,7 @@ def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
 
 
 def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Starts the prototypes from features of training images.
-
-    Local features, or the average of each image with `prototype_start=pooled`.
-    """
+    """Starts the prototypes from local or pooled features of images."""
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("histogram") or layers["pooling"]
     if recipe.prototype_start == "random" or not hasattr(layer, "adapt"):

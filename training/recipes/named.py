@@ -1,8 +1,4 @@
-"""Recipes by name: data sets, and the papers' settings on theirs.
-
-The settings that a choice of loss, pooling or method implies are in
-`named.toml` and, with their section of the papers, in `published.toml`.
-"""
+"""Recipes by name, with what `named.toml` and `published.toml` imply."""
 
 import tomllib
 from functools import cache
@@ -14,10 +10,8 @@ from training.recipes.recipe import Recipe, check_word
 
 PUBLISHED = ("cub", "cars", "sop", "inshop")
 # Recipe -> data set.
-OWN = {
-    name: name.removesuffix("-features")
-    for name in ("glyphs", "folder", "folder-features", "csv", "collage")
-}
+OWN = {"glyphs": "glyphs", "folder": "folder", "folder-features": "folder"}
+OWN |= {"csv": "csv", "collage": "collage"}
 # Columns of the papers' tables -> what they choose. A memory and proxies have
 # two sizes there.
 METHODS: dict[str, dict[str, str]] = {
@@ -39,11 +33,6 @@ VARIANTS = METHODS | {
     "conventional": _CONVENTIONAL,
     "conventional-resnet50": _CONVENTIONAL | {"backbone": "resnet50"},
 }
-# Losses of the papers' tables.
-LOSSES = (
-    *("c1", "c2", "triplet", "ms"),
-    *("proxy-anchor", "proxy-nca", "soft-triple"),
-)
 # Options that imply further settings.
 CHOICES = ("loss", "pooling", "regularizer", "memory", "ccp", "backbone")
 
@@ -64,10 +53,7 @@ def settings_of(file: str) -> list[dict[str, Any]]:
 def named(name: str, **choices: str) -> Recipe:
     """Returns the recipe of a name, with the settings that a choice implies.
 
-    `choices` are some of `CHOICES`, as on the command line:
-    `named("glyphs", loss="ms", pooling="gsp")`. Published recipes have no
-    weights file: the papers start from ImageNet weights, given as
-    `backbone_weights`.
+    `choices` are some of `CHOICES`: `named("glyphs", loss="ms")`.
     """
     if name not in names():
         raise ValueError(

@@ -56,15 +56,11 @@ class CoupledAdam(keras.optimizers.Adam):
 @keras.saving.register_keras_serializable(package="keras_gsp.training")
 @dataclass(eq=False)
 class Rate(keras.optimizers.schedules.LearningRateSchedule):
-    r"""A learning rate that is held at 0, rises, and falls in a cosine.
+    """A learning rate that is held at 0, rises, and falls in a cosine.
 
-    .. math:: r_t = r \cdot f \cdot \min(1, (t + 1 - w) / a)
-        \cdot \tfrac12 \left(1 + \cos\left(\pi
-        \max\left(0, \tfrac{t - s}{T - s}\right)\right)\right)
-
-    with r `peak`, w `hold` steps at 0, a `ramp` steps of rise (0: at once), s
-    `fall_start` and T `fall` the steps at which the fall begins and ends
-    (None: no fall), and f a factor that `RateOnPlateau` lowers.
+    `peak` after `hold` steps at 0 and `ramp` steps of a linear rise; the fall
+    to 0 begins at step `fall_start` and ends at `fall` (None: no fall).
+    `RateOnPlateau` lowers `factor`.
     """
 
     peak: float
@@ -95,9 +91,8 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
 class RateOnPlateau(keras.callbacks.Callback):
     """Lowers all rates when a score has not improved for some evaluations.
 
-    `keras.callbacks.ReduceLROnPlateau` needs one optimizer with one rate;
-    proxies have another rate. Only on TensorFlow: the compiled step of other
-    backends keeps the rate that it was compiled with.
+    `keras.callbacks.ReduceLROnPlateau` needs one optimizer with one rate. Only
+    on TensorFlow: other backends keep the rate that a step was compiled with.
     """
 
     def __init__(self, monitor: str, patience: int, factor: float) -> None:
@@ -134,10 +129,7 @@ class RateOnPlateau(keras.callbacks.Callback):
 
 
 def build_optimizer(recipe: Recipe, learner: Any) -> Any:
-    """Returns the optimizer of a recipe for a built learner.
-
-    Proxies have another rate, the backbone may; it starts after the warm-up.
-    """
+    """Returns the optimizer of a recipe for a built learner."""
     rates, base = {}, recipe.learning_rate
     if recipe.uses_proxies:
         factor = recipe.proxy_learning_rate_multiplier

@@ -47,10 +47,9 @@ REMOVED = {
 class Recipe(Settings):
     """Settings of one training run, in groups.
 
-    Every setting can be read by its own name, as options of the command line
-    are spelled: `recipe.learning_rate` is `recipe.optimization.learning_rate`.
-    Settings out of range, or in conflict, raise `ValueError`; arguments of
-    losses and poolings are checked by their classes, when these are made.
+    Every setting can be read by its own name: `recipe.learning_rate` is
+    `recipe.optimization.learning_rate`. Settings out of range, or that others
+    would ignore, raise `ValueError`.
 
     Example:
         recipe = Recipe().with_(loss="ms", loss_arguments={"beta": 10.0})
@@ -110,11 +109,7 @@ class Recipe(Settings):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "Recipe":
-        """Returns the recipe that `settings` describes.
-
-        A setting that an earlier version did not have takes its value of then.
-        Raises `ValueError` for settings that this version does not have.
-        """
+        """Returns the recipe of a run, perhaps of an earlier version."""
         own = {k: settings[k] for k in settings.keys() & GROUP_OF.keys()}
         unknown = [
             name

@@ -19,11 +19,7 @@ def build_callbacks(
     directory: RunDirectory,
     label: str,
 ) -> Any:
-    """Returns a run's callbacks, but for the one that makes it resumable.
-
-    The scores come first, because the others read them. `label` is the text
-    before the progress bar.
-    """
+    """Returns a run's callbacks: the scores first, which the others read."""
     monitor, every = f"val_{recipe.chosen_by}", recipe.interval
     scores = gsp.callbacks.RetrievalEvaluation(
         evaluation_batches(recipe, splits.validation),
@@ -36,28 +32,22 @@ def build_callbacks(
         waiting = recipe.plateau_patience, recipe.plateau_factor
         callbacks.append(RateOnPlateau(monitor, *waiting))
     if recipe.samples_proxies:
-        callbacks.append(_alternation(recipe, splits.train, monitor))
+        alternation = gsp.callbacks.ChanceConstrainedProgramming(
+            pool_of(recipe, splits.train),
+            pool_size=recipe.ccp_pool_size,
+            # A single problem never converges; its proxies are samples too.
+            patience=recipe.ccp_patience if recipe.ccp == "on" else None,
+            warmup_epochs=recipe.ccp_warmup,
+            monitor=monitor,
+            seed=recipe.seed,
+        )
+        callbacks.append(alternation)
     callbacks.append(History(directory, every, scores))
     return [*callbacks, ProgressBar(label, every)]
 
 
-def _alternation(recipe, images, monitor):
-    return gsp.callbacks.ChanceConstrainedProgramming(
-        pool_of(recipe, images),
-        pool_size=recipe.ccp_pool_size,
-        # A single problem never converges; its proxies are samples too.
-        patience=recipe.ccp_patience if recipe.ccp == "on" else None,
-        warmup_epochs=recipe.ccp_warmup,
-        monitor=monitor,
-        seed=recipe.seed,
-    )
-
-
 class BestWeights(keras.callbacks.EarlyStopping):
-    """Keeps the weights with the best score, those before step 1 included.
-
-    `scores` evaluates them then, so that no training ends below its start.
-    """
+    """Keeps the weights with the best score, those before step 1 included."""
 
     def __init__(self, scores: Any, monitor: str, patience: int) -> None:
         super().__init__(

@@ -29,10 +29,9 @@ def run_command(
 ) -> Any:
     """Parses the options of a command, runs it and returns its result.
 
-    `kind` is the dataclass of the options, checked by `check_fields`, which
-    `action` takes, or a function that returns it and its defaults. A wrong
-    option, or an error about files or settings, ends the process; a missing
-    module is named with the extra that installs it.
+    `kind` is the dataclass of the options, or a function that returns it and
+    its defaults. An error about options, files or settings ends the process
+    with one sentence.
     """
     try:
         given: dict[str, Any] = {}
@@ -66,10 +65,7 @@ def check_new(command: Any, *names: str) -> None:
 
 @contextlib.contextmanager
 def printed_notes() -> Iterator[None]:
-    """Prints each warning as one line, without the file that raised it.
-
-    What converters and backends say of their own code helps no user.
-    """
+    """Prints each warning as one line, none of converters and backends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.filterwarnings("ignore", module="tensorflow|tf2onnx|jax")

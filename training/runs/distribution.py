@@ -74,10 +74,7 @@ class Distribution:
             _end_process(error)
 
     def check(self, recipe: Recipe, num_classes: int | None = None) -> None:
-        """Raises `ValueError` if a recipe cannot be trained on these devices.
-
-        `num_classes` are the training classes, once they are known.
-        """
+        """Raises `ValueError` for a recipe that these devices cannot train."""
         if self.kind == "none":
             return
         _check_backend(self.kind)
@@ -108,10 +105,7 @@ class Distribution:
         )
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Returns the context in which models use the devices.
-
-        Enter it after `clear_session`, which resets it.
-        """
+        """Returns the context of models; `clear_session` would reset it."""
         if self.kind == "none":
             return nullcontext()
         import keras
@@ -146,10 +140,7 @@ class Distribution:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Facts for `settings.json`: none for `"none"`.
-
-        A killed run resumes bit by bit only on as many devices.
-        """
+        """Facts for `settings.json`; a run resumes on as many devices only."""
         if self.kind == "none":
             return {}
         count = f"{self.kind} on {len(devices_here())} devices"

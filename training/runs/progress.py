@@ -121,7 +121,6 @@ class History(keras.callbacks.Callback):
     def _write(self, step, logs):
         if not is_first_process():
             return
-        self._directory.check_is_there()
         scalars = {name: float(value) for name, value in logs.items()}
         lines = self._directory.read_history()
         lines = [line for line in lines if line["step"] < step]

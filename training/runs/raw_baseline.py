@@ -1,7 +1,4 @@
-"""What doing nothing scores: the backbone's own features, pooled.
-
-Every run is measured against it: a trained head may be worse.
-"""
+"""What doing nothing scores: the backbone's own features, pooled."""
 
 import hashlib
 import json
@@ -28,10 +25,9 @@ POOLINGS = {"average": 1.0, "GeM 3": 3.0, "GeM 5": 5.0, "maximum": np.inf}
 def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     """Scores the untrained backbone's pooled, normalized features.
 
-    Returns `map_at_r` and `precision_at_1` of the test classes and
-    `val_map_at_r` for each of `POOLINGS`, and as `best` the name of the one
-    with the highest score on validation classes. One pass through the
-    backbone, in which nothing is random; kept in the cache folder.
+    Returns `map_at_r`, `precision_at_1` and `val_map_at_r` for each of
+    `POOLINGS`, and as `best` the name of the one that validates best. Kept in
+    the cache folder.
     """
     sides = splits.sides()
     del sides["train"]
@@ -95,7 +91,10 @@ def verdict(scores: Mapping[str, Any], recipe: Recipe) -> str:
         return f"{text}; nothing was trained."
     if now > before:
         return f"{text}: training gained {100 * (now - before):.1f} points."
-    return f"{text}: training did not help. {_advice(recipe)}"
+    if recipe.data_dir is None:
+        return f"{text}: training did not help. Try another loss or rate."
+    command = f"training.advise --data-dir {shlex.quote(recipe.data_dir)}"
+    return f"{text}: training did not help. Compare: python -m {command}"
 
 
 def _scores(name, rows, sides):
@@ -130,24 +129,3 @@ def _rows(recipe, network, images):
         maps = (predict(pixels) for pixels, _ in batches)
     parts = [pooled(one) for one in maps]
     return {k: np.concatenate([part[k] for part in parts]) for k in POOLINGS}
-
-
-def _advice(recipe):
-    """What to try after a training that did not help."""
-    options = ["data_dir", "crop_size", "backbone", "backbone_weights"]
-    if recipe.backbone == "mobilenet-v2":
-        options.append("backbone_width")
-    words = [
-        word
-        for name in options
-        if (value := getattr(recipe, name)) is not None
-        for word in (f"--{name.replace('_', '-')}", str(value))
-    ]
-    if recipe.frozen == "all":
-        own = "--frozen none --lora-rank 8 --learning-rate 0.0001"
-        command = f"training.train {recipe.dataset} {shlex.join(words)} {own}"
-        return f"Try LoRA or fine-tuning: python -m {command}"
-    if recipe.data_dir is None:
-        return "Try another loss, rate or backbone."
-    where = shlex.quote(recipe.data_dir)
-    return f"Compare: python -m training.advise --data-dir {where}"

@@ -1,21 +1,10 @@
 """The folder of one training run: its files, and who may write them."""
 
-import contextlib
-import errno
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from training.recipes.recipe import Recipe
-
-# What to do about an error of the system while a run writes.
-HINTS = {
-    errno.EACCES: "Change its permissions, or choose another --runs",
-    errno.EROFS: "Choose another --runs",
-    errno.ENOSPC: "Make space",
-    errno.EDQUOT: "Make space",
-}
 
 
 class RunDirectory:
@@ -66,33 +55,6 @@ class RunDirectory:
         if not self.settings.exists():
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.settings, settings)
-
-    def check_is_there(self) -> None:
-        """Raises `FileNotFoundError` if the folder was moved or removed."""
-        if not self.settings.exists():
-            raise FileNotFoundError(
-                "A run's folder must stay while it is trained. Received: "
-                f"{self.path}, which was moved or removed. Move it back and "
-                "give the same command: training resumes from the last "
-                "evaluation in it."
-            )
-
-    @contextlib.contextmanager
-    def being_written(self) -> Iterator[None]:
-        """Explains a full disk or a read-only folder."""
-        try:
-            yield
-        except OSError as error:
-            file = Path(os.fsdecode(error.filename or self.path)).absolute()
-            hint = HINTS.get(error.errno)
-            if hint is None or not file.is_relative_to(self.path.absolute()):
-                raise
-            raise type(error)(
-                "A run's folder must be one that can be written to. Received: "
-                f"{self.path}, where {error}. {hint}, and give the same "
-                "command: the files in it are whole, and training resumes from "
-                "the last evaluation."
-            ) from error
 
     def read_recipe(self) -> Recipe:
         """Reads the recipe of the run."""

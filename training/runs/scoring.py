@@ -22,11 +22,10 @@ def score(
     query: Any = None,
     gallery: Any = None,
 ) -> dict:
-    """Embeds images and scores their retrieval, in Python numbers.
+    """Embeds images and scores their retrieval, or of `query` in `gallery`.
 
-    `images` search themselves, unless `query` searches `gallery`. With
-    `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes, and
-    scores of each Matryoshka size (`map_at_r_64`).
+    With `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes,
+    and scores of each Matryoshka size (`map_at_r_64`).
     """
     import keras_gsp as gsp
     from keras_gsp.models.truncated import truncated

@@ -35,11 +35,7 @@ def train_run(
     from training.runs.scoring import save_test_embeddings, score
 
     keras.backend.clear_session()
-    with (
-        distribution.scope(),
-        directory.being_written(),
-        contextlib.ExitStack() as held,
-    ):
+    with distribution.scope(), contextlib.ExitStack() as held:
         from_first_process(lambda: _begin(directory, settings, held))
         raw = raw_scores(recipe, splits)
         label = label or directory.path.name
@@ -106,12 +102,7 @@ def _train(recipe, splits, directory, label, distribution):
         verbose=0,
     )
     encoder = gsp.models.merge_lora(complete_encoder(recipe, learner.encoder))
-
-    def save():
-        directory.check_is_there()
-        encoder.save(directory.encoder)
-
-    from_first_process(save)
+    from_first_process(lambda: encoder.save(directory.encoder))
     return learner.encoder
 
 
@@ -127,6 +118,5 @@ def _finish(recipe, directory, scores):
     first = history[0].items()
     scores["untrained"] = {k: v for k, v in first if k.startswith("val_")}
     scores["verdict"] = verdict(scores, recipe)
-    directory.check_is_there()
     write_json(directory.scores, scores)
     return scores

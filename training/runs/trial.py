@@ -32,8 +32,7 @@ class Trial:
     def train(self, splits: RetrievalSplits, *, keep: bool = False) -> None:
         """Trains it and scores each test query; resumes a killed run.
 
-        `keep` leaves the test embeddings in the folder. Raises
-        `RunTakenError` if another process trains it.
+        `keep` leaves the test embeddings in the folder.
         """
         directory, start = RunDirectory(self.path), time.monotonic()
         if not directory.is_finished:
@@ -71,10 +70,7 @@ class Trial:
 def query_scores(
     embeddings: dict[str, np.ndarray], splits: RetrievalSplits
 ) -> dict[str, np.ndarray]:
-    """Returns `labels` and `MEASURES` of every query, each (num_queries,).
-
-    `embeddings` are those of `test`, or of `query` and `gallery`.
-    """
+    """Returns `labels` and `MEASURES` of every query, each (num_queries,)."""
     import keras_gsp as gsp
 
     queries, name, gallery = splits.test, "test", {}

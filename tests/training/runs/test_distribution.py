@@ -112,5 +112,5 @@ def test_classes_split_in_two_take_the_steps_of_one_device(found_on, case):
 @pytest.mark.slow
 def test_a_replica_normalizes_its_own_part_of_the_batch(found_on):
     # As the guide says: on JAX it is the whole batch, see `encoder`.
-    found = found_on("tensorflow")["mirrored/multi_similarity, normalized"]
+    found = found_on("tensorflow")["mirrored/proxy_anchor, normalized"]
     assert found["loss"] > 1e-3 and found["weights"] > 1e-3

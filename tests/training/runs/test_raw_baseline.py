@@ -47,11 +47,6 @@ def test_scores_are_those_of_the_pooled_features_and_kept(monkeypatch):
         (0.5, {}, "features 0.400 (GeM 3), this run 0.500: training gained 10"),
         (0.3, {}, "did not help. Try another loss"),
         (0.3, {"steps": 0}, "0.300; nothing was trained."),
-        (
-            *(0.4, {"dataset": "folder", "data_dir": "a b", "frozen": "all"}),
-            "did not help. Try LoRA or fine-tuning: python -m training.train "
-            "folder --data-dir 'a b'",
-        ),
         (0.4, {"dataset": "folder", "data_dir": "a b"}, "advise --data-dir 'a"),
     ],
 )
