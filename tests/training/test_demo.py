@@ -9,18 +9,14 @@ from training.datasets import glyphs
 from training.recipes import data, glyph_network
 from training.runs.run_directory import RunDirectory, write_json
 
-SMALL = {
-    "train_classes": 20,
-    "train_samples": 6,
-    "validation_classes": 4,
-    "test_classes": 9,
-    "test_samples": 4,
-}
+SMALL = {"train_classes": 20, "validation_classes": 4, "test_classes": 9}
+SMALL |= {"train_samples": 6, "test_samples": 4}
 
 
-def finished(path, test, validation):
+def finished(path, test, validation, recipe):
     run = RunDirectory(path)
     run.path.mkdir(parents=True)
+    write_json(run.settings, {"recipe": recipe.settings})
     write_json(run.scores, dict.fromkeys(demo.MEASURES, test))
     line = {"step": 1, "val_map_at_r": validation}
     run.history.write_text(json.dumps(line) + "\n")
@@ -30,15 +26,10 @@ def finished(path, test, validation):
 @pytest.fixture
 def runs(tmp_path):
     found = {}
-    for row, key in enumerate(demo.DemoCommand().recipes):
-        name = "-".join(map(str, key))
-        run = finished(tmp_path / name, 0.1 + 0.02 * key[2], 1 - 0.1 * row)
-        if key == demo.UNTRAINED:
-            run.history.unlink()
-        write_json(
-            run.settings, {"recipe": demo.DemoCommand().recipes[key].settings}
-        )
-        found[key] = run
+    for row, (key, recipe) in enumerate(demo.DemoCommand().recipes.items()):
+        path, scores = tmp_path / "-".join(map(str, key)), 0.1 + 0.02 * key[2]
+        found[key] = finished(path, scores, 1 - 0.1 * row, recipe)
+    found[demo.UNTRAINED].history.unlink()
     return found
 
 
@@ -46,9 +37,8 @@ def test_the_table_has_mean_and_standard_deviation(runs):
     lines = demo.results_table(runs).splitlines()
     assert lines[0].startswith("| network | method | MAP@R | P@1 | P@R |")
     # Three seeds differ by 0.02: mean of the middle one, deviation 0.02.
-    assert (
-        lines[2] == "| pretrained | no training |" + " 0.100 |" * 3 + "  | 1 |"
-    )
+    untrained = "| pretrained | no training |" + " 0.100 |" * 3 + "  | 1 |"
+    assert lines[2] == untrained
     assert lines[3].startswith("| frozen | GAP | " + "0.120 ± 0.020 | " * 3)
     assert lines[6].startswith("| fine-tuned | GAP | 0.100 | ")
     # The best run is chosen on validation letters.
@@ -109,14 +99,11 @@ def test_runs_of_another_recipe_are_not_taken_for_the_demos(
 ):
     monkeypatch.setattr(data, "check_sources", lambda recipe: None)
     monkeypatch.setattr(data, "load_splits", lambda recipe: None)
-    kept = finished(tmp_path / "pretrained-no-training-0", 0.1, 0.1)
-    write_json(
-        kept.settings,
-        {"recipe": demo.DemoCommand().recipes[demo.UNTRAINED].settings},
-    )
-    run = finished(tmp_path / "frozen-gap-0", 0.1, 0.1)
-    recipe = demo.DemoCommand(smoke=True).recipes["frozen", "GAP", 0]
-    write_json(run.settings, {"recipe": recipe.settings})
+    recipes = demo.DemoCommand().recipes
+    other = recipes["frozen", "GAP", 0].with_(seed=9)
+    untrained = tmp_path / "pretrained-no-training-0"
+    finished(untrained, 0.1, 0.1, recipes[demo.UNTRAINED])
+    run = finished(tmp_path / "frozen-gap-0", 0.1, 0.1, other)
     with pytest.raises(SystemExit, match="a finished run of another"):
         demo.main(["--runs", str(tmp_path)])
     assert run.read_scores()["map_at_r"] == 0.1

@@ -70,25 +70,18 @@ def finished(tmp_path_factory):
 
 def test_a_run_leaves_everything_in_its_directory(finished):
     names = {path.name for path in finished.path.iterdir()}
-    assert names == {
-        ".training.lock",
-        "settings.json",
-        "history.jsonl",
-        "scores.json",
-        "encoder.keras",
-        "checkpoint",
-        "tensorboard",
-    }
+    written = (
+        ".training.lock settings.json history.jsonl scores.json encoder.keras "
+        "checkpoint tensorboard"
+    )
+    assert names == {*written.split()}
     assert [line["step"] for line in finished.read_history()] == [0, 2, 4]
     assert list(finished.tensorboard.iterdir())
     assert finished.read_recipe() == RECIPE
-    assert finished.read_scores()["num_queries"] == 12
-
-
-def test_a_run_names_what_it_gained_over_the_raw_features(finished):
+    # It names what it gained over the raw features.
     scores, (first, *_) = finished.read_scores(), finished.read_history()
+    assert scores["num_queries"] == 12
     assert scores["raw"] == raw_scores(RECIPE, SPLITS)
-    assert first["step"] == 0
     assert scores["untrained"]["val_map_at_r"] == first["val_map_at_r"]
     assert scores["verdict"] == verdict(scores, RECIPE)
 
@@ -167,12 +160,8 @@ def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "12 images of unseen classes" in printed
     assert "num_queries  12\n" in printed
-    next_ones = [line for line in printed.splitlines() if "python -m" in line]
-    assert [line.split(".")[1].split()[0] for line in next_ones] == [
-        "report",
-        "evaluate",
-        "export",
-    ]
+    for name in ("report", "evaluate", "export"):
+        assert f"  python -m training.{name} {tmp_path / 'x'}" in printed
     run = RunDirectory(tmp_path / "x")
     assert run.read_recipe().loss == "ms"
     output = tmp_path / "scores.json"
@@ -185,9 +174,7 @@ def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
     output.unlink()
     evaluate.main([str(run.path), "--split", "all", "--output", str(output)])
     everything = json.loads(output.read_text())
-    splits = glyphs.load()
-    sides = splits.train, splits.validation, splits.test
-    counts = sum(len(side) for side in sides if side is not None)
+    counts = sum(map(len, SPLITS.sides().values()))
     assert everything["num_queries"] + everything["num_dropped"] == counts
     with pytest.raises(SystemExit, match="must not hold a finished run"):
         train.main([*arguments, "--name", "x"])
@@ -197,21 +184,15 @@ def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
 
 
 def test_help_shows_options_without_keras():
-    code = "from training import train; train.main(['folder', '--help'])"
-    code = f"""import sys
+    code = """import sys
+from training import train
 try:
-    {code}
+    train.main(['folder', '--help'])
 finally:
-    assert not {{"keras", "tensorflow"}} & sys.modules.keys()"""
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--loss-arguments" in done.stdout
-    assert "--anchor-weight" in done.stdout
+    assert not {"keras", "tensorflow"} & sys.modules.keys()"""
+    command, folder = [sys.executable, "-c", code], Path(__file__).parents[2]
+    printed = subprocess.check_output(command, text=True, cwd=folder)
+    assert "--loss-arguments" in printed and "--anchor-weight" in printed
 
 
 def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
@@ -219,15 +200,12 @@ def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
     recipe = RECIPE.with_(steps=0, regularizer="none", embedding_size=4)
     train_run(recipe, SPLITS, plain)
     train_run(recipe.with_(whitening="learned"), SPLITS, run)
-    features = embed(evaluate.load_encoder(plain), recipe, SPLITS.train)
-    expected = gsp.layers.Whitening(4, shrinkage=0.1)
-    expected.adapt(features, SPLITS.train.labels)
-    images = SPLITS.test
-    np.testing.assert_allclose(
-        embed(evaluate.load_encoder(run), recipe, images),
-        expected(embed(evaluate.load_encoder(plain), recipe, images)),
-        atol=1e-3,
-    )
+    encoder, images = evaluate.load_encoder(plain), SPLITS.train
+    whitening = gsp.layers.Whitening(4, shrinkage=0.1)
+    whitening.adapt(embed(encoder, recipe, images), images.labels)
+    expected = whitening(embed(encoder, recipe, SPLITS.test))
+    found = embed(evaluate.load_encoder(run), recipe, SPLITS.test)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 @pytest.mark.slow
@@ -239,12 +217,9 @@ def test_a_network_is_adapted_and_its_export_is_certified(
     train_run(recipe.with_(lora_rank=1), SPLITS, runs["lora"])
     saved = evaluate.load_encoder(runs["lora"])
     assert not any("lora" in weight.path for weight in saved.weights)
-    found = embed(saved, recipe, SPLITS.test)
-    scores = gsp.metrics.retrieval_scores(found, SPLITS.test.labels)
-    assert (
-        abs(scores["map_at_r"] - runs["lora"].read_scores()["map_at_r"]) < 0.1
-    )
-
+    scores = score(saved, recipe, SPLITS.test)
+    before = runs["lora"].read_scores()
+    assert scores["map_at_r"] == pytest.approx(before["map_at_r"], abs=0.1)
     sizes = train_run(recipe.with_(matryoshka_size=4), SPLITS, runs["sizes"])
     assert {"map_at_r_4", "precision_at_1_4"} <= sizes.keys()
     assert "val_map_at_r_4" in runs["sizes"].read_history()[-1]

@@ -38,11 +38,16 @@ def load(**settings: Any) -> RetrievalSplits:
     neither letters nor symbols. `settings` are those of `_sides`, where
     `test_samples` are of a validation letter too.
     """
-    sides = _sides(**settings)
-    return RetrievalSplits(
-        name="glyphs",
-        **{side: _render(*drawn) for side, drawn in sides.items()},
-    )
+    sides: dict[str, Any] = {}
+    for side, drawn in _sides(**settings).items():
+        letters, _, samples, *_ = drawn
+        images, _ = _images_and_cells(*drawn)
+        sides[side] = ImageSet(
+            labels=np.repeat(np.arange(len(letters)), samples),
+            class_names=tuple(f"{c} {unicodedata.name(c)}" for c in letters),
+            images=np.repeat(images[..., None], 3, axis=-1),
+        )
+    return RetrievalSplits(name="glyphs", **sides)
 
 
 def letter_cells(side: str, **settings: Any) -> np.ndarray:
@@ -83,7 +88,7 @@ def _sides(
     canvas_size=2 * CELL,
     seed=0,
 ):
-    """Returns the arguments of `_render` for every side."""
+    """Returns the arguments of `_images_and_cells` for every side."""
     if canvas_size < 1 or canvas_size % CELL:
         raise ValueError(
             f"`canvas_size` must be a multiple of {CELL} with glyphs. "
@@ -122,15 +127,6 @@ def _sides(
 def _disjoint(characters, counts, generator):
     shuffled = generator.permutation(list(characters))
     return np.split(shuffled, np.cumsum(counts))[: len(counts)]
-
-
-def _render(letters, symbols, samples, *drawn):
-    images, _ = _images_and_cells(letters, symbols, samples, *drawn)
-    return ImageSet(
-        labels=np.repeat(np.arange(len(letters)), samples),
-        class_names=tuple(f"{c} {unicodedata.name(c)}" for c in letters),
-        images=np.repeat(images[..., None], 3, axis=-1),
-    )
 
 
 def _images_and_cells(letters, symbols, samples, across, generator, side):
@@ -223,8 +219,9 @@ def distinct_outlines() -> tuple[dict, dict]:
     outlines (num_faces, OUTLINE_SIZE, OUTLINE_SIZE), uint8, 255 is ink.
     """
     from PIL import ImageFont
+    from PIL.Image import Resampling
 
-    files = _font_files()
+    files, square = _font_files(), (SHAPE_SIZE, SHAPE_SIZE)
     fonts = [ImageFont.truetype(str(file), 48) for file in files]
     common = _common_characters(files)
     characters = [c for kind in (LETTERS, SYMBOLS) for c in common[kind]]
@@ -233,7 +230,9 @@ def distinct_outlines() -> tuple[dict, dict]:
         ink = [_ink(font, character) for font in fonts]
         if all(one is not None for one in ink):
             outlines[character] = np.stack([_outline(one) for one in ink])
-            shapes[character] = np.stack([_shape(one) for one in ink])
+            # Stretched to a square, to be compared with others.
+            stretched = [one.resize(square, Resampling.BOX) for one in ink]
+            shapes[character] = np.stack([np.asarray(one) for one in stretched])
     kept = _without_look_alikes(shapes, set(common[LETTERS]))
     letters, symbols = (
         {c: outlines[c] for c in common[kind] if c in kept}
@@ -289,14 +288,6 @@ def _outline(ink):
     left, top = (OUTLINE_SIZE - width) // 2, (OUTLINE_SIZE - height) // 2
     square.paste(ink, (left, top))
     return np.asarray(square)
-
-
-def _shape(ink):
-    """The ink stretched to a square, to be compared with others."""
-    from PIL import Image
-
-    square = (SHAPE_SIZE, SHAPE_SIZE)
-    return np.asarray(ink.resize(square, Image.Resampling.BOX))
 
 
 def _without_look_alikes(shapes, letters):

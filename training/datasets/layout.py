@@ -43,9 +43,8 @@ def find_root(
             if (root / marker).exists():
                 return root
     raise FileNotFoundError(
-        f"{name} must hold {marker!r}"
-        + (f", or come as {' or '.join(archives)}" if archives else "")
-        + f". Looked in: {', '.join(map(str, places))} (and one folder below)"
+        f"{name} must hold {' or '.join([repr(marker), *archives])}. Looked "
+        f"in: {', '.join(map(str, places))} (and one folder below)"
         + ("." if data_dir.exists() else f"; {data_dir} does not exist.")
     )
 

@@ -48,20 +48,18 @@ def hub():
 
 
 def test_hub_preset_becomes_a_map_without_its_class_token(hub, tmp_path):
-    vit = hub.models.ViTBackbone(
-        image_shape=(32, 24, 3), mlp_dim=16, **TRANSFORMER
-    )
+    shape = (32, 24, 3)
+    vit = hub.models.ViTBackbone(image_shape=shape, mlp_dim=16, **TRANSFORMER)
     vit.save_to_preset(tmp_path)
-    hub.layers.ViTImageConverter(scale=1 / 127.5, offset=-1.0).save_to_preset(
-        tmp_path
-    )
+    converter = hub.layers.ViTImageConverter(scale=1 / 127.5, offset=-1.0)
+    converter.save_to_preset(tmp_path)
     recipe = SMALL.with_(backbone=f"hub:{tmp_path}", frozen="all")
     # Images of another size are resized to the preset's.
     backbone = build_backbone(recipe, SHAPE)
     assert backbone.output_shape == (None, 4, 3, 8)
     assert not backbone.trainable_weights
-    images = np.random.default_rng(0).integers(0, 256, (2, 32, 24, 3))
-    found = build_backbone(recipe, (32, 24, 3))(images.astype("uint8"))
+    images = np.random.default_rng(0).integers(0, 256, (2, *shape))
+    found = build_backbone(recipe, shape)(images.astype("uint8"))
     tokens = vit(images / 127.5 - 1.0)
     np.testing.assert_allclose(
         found, np.reshape(tokens[:, 1:], (2, 4, 3, 8)), atol=1e-4
@@ -114,18 +112,14 @@ def test_a_grid_is_what_the_backbone_states(hub):
     assert tokens.shape == (1, 16, 8)
 
 
-@pytest.mark.parametrize(
-    "name, size",
-    [
+def test_backbones_take_bytes_to_feature_maps():
+    for name, size in (
         ("glyph-cnn", (4, 4, 96)),
         ("mobilenet-v2", (1, 1, 1280)),
-    ],
-)
-def test_backbones_take_bytes_to_feature_maps(name, size):
-    recipe = Recipe.of(backbone=name)
-    backbone = build_backbone(recipe, (32, 32, 3))
-    assert backbone.input.dtype == "uint8"
-    assert backbone.output.shape[1:] == size
+    ):
+        backbone = build_backbone(Recipe.of(backbone=name), SHAPE)
+        assert backbone.input.dtype == "uint8"
+        assert backbone.output.shape[1:] == size
 
 
 def test_frozen_parts_are_not_trained():
@@ -141,10 +135,7 @@ def test_backbone_weights_come_from_the_file(tmp_path):
     file = str(tmp_path / "network.weights.h5")
     source.layers[-1].save_weights(file)
     loaded = build_backbone(Recipe.of(backbone_weights=file), (16, 16, 3))
-    for one, other in zip(
-        source.get_weights(), loaded.get_weights(), strict=True
-    ):
-        assert np.array_equal(one, other)
+    assert all(map(np.array_equal, source.get_weights(), loaded.get_weights()))
     another = Recipe.of(backbone_weights=file, backbone="mobilenet-v2")
     with warnings.catch_warnings(record=True) as notes:
         with pytest.raises(ValueError, match="`backbone_width` too"):
@@ -153,13 +144,8 @@ def test_backbone_weights_come_from_the_file(tmp_path):
 
 
 def test_untrained_features_know_how_images_are_cut():
-    recipe = Recipe.of(
-        steps=0,
-        whitening="pca",
-        embedding_size=8,
-        crop_size=16,
-        resize=20,
-    )
+    sizes = {"embedding_size": 8, "crop_size": 16, "resize": 20}
+    recipe = Recipe.of(steps=0, whitening="pca", **sizes)
     encoder = build_recipe_encoder(recipe, (16, 16, 3))
     assert gsp.data.preprocessing_of(encoder) == gsp.data.Preprocessing(16, 20)
 

@@ -11,7 +11,6 @@ from training.recipes.named import named
 from training.recipes.optimizer import CoupledAdam, Rate, RateOnPlateau
 
 GAP = named("glyphs")
-SMALL = {"embedding_size": 8, "num_prototypes": 4}
 
 
 def adam_step(gradient, weight, rate, l2):
@@ -54,7 +53,19 @@ def test_a_rate_waits_rises_and_falls():
     np.testing.assert_allclose(found, [2, 2, 2, 2, 2, 1, 0, 0], atol=1e-6)
 
 
-def test_settings_reach_the_optimizer():
+def optimizers_of(recipe):
+    """Optimizer of each layer that is trained, by the first part of a path."""
+    recipe = recipe.with_(embedding_size=8, num_prototypes=4)
+    learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
+    learner.optimizer.build(learner.trainable_variables)
+    return {
+        variable.path.split("/")[0]: optimizer
+        for optimizer in learner.optimizer.optimizers
+        for variable in optimizer._trainable_variables
+    }
+
+
+def test_settings_reach_the_optimizer_and_the_backbone_waits():
     recipe = GAP.with_(
         loss="proxy-nca",
         optimizer="adam",
@@ -62,35 +73,26 @@ def test_settings_reach_the_optimizer():
         clip_norm=10.0,
         schedule="cosine",
         warmup_steps=5,
-        **SMALL,
     )
-    learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
-    optimizers = learner.optimizer.optimizers
-    assert all(isinstance(one, CoupledAdam) for one in optimizers)
-    assert {one.l2 for one in optimizers} == {3e-4}
-    assert {one.global_clipnorm for one in optimizers} == {10.0}
-    rates = [learning_rate_of(one) for one in optimizers]
-    assert sorted((r.peak, r.hold, r.fall) for r in rates)[-1] == (
-        recipe.learning_rate * 5,
-        0,
-        recipe.steps,
-    )
-    assert 5 in {r.hold for r in rates}
+    found = optimizers_of(recipe)
+    for one in found.values():
+        assert isinstance(one, CoupledAdam)
+        assert (one.l2, one.global_clipnorm) == (3e-4, 10.0)
+    rates = {name: learning_rate_of(one) for name, one in found.items()}
+    peaks = {"class_proxies": 5 * recipe.learning_rate}
+    for name, rate in rates.items():
+        assert rate.peak == peaks.get(name, recipe.learning_rate)
+        assert rate.hold == (5 if name == "glyph_cnn" else 0)
+        assert rate.fall == recipe.steps
+    assert rates.keys() == {"glyph_cnn", "projection", "class_proxies"}
 
 
 def test_the_backbone_may_learn_slower_than_the_head():
-    recipe = GAP.with_(backbone_learning_rate_multiplier=0.01, **SMALL)
-    learner = build_learner(recipe, num_classes=3, image_shape=(16, 16, 3))
-    learner.optimizer.build(learner.trainable_variables)
-    rates = {
-        variable.path.split("/")[0]: optimizer.learning_rate
-        for optimizer in learner.optimizer.optimizers
-        for variable in optimizer._trainable_variables
-    }
-    assert len(learner.optimizer.optimizers) == 2
-    assert float(rates["projection"]) == pytest.approx(recipe.learning_rate)
-    assert float(rates["glyph_cnn"]) == pytest.approx(
-        0.01 * recipe.learning_rate
+    found = optimizers_of(GAP.with_(backbone_learning_rate_multiplier=0.01))
+    rates = {k: float(one.learning_rate) for k, one in found.items()}
+    rate = GAP.learning_rate
+    assert rates == pytest.approx(
+        {"projection": rate, "glyph_cnn": 0.01 * rate}
     )
 
 
