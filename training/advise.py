@@ -36,14 +36,11 @@ FOLDS, VALIDATION_FOLDS = 3, 4
 MIN_CLASSES = 12
 # MAP@R in % below which no step knows the images.
 TOO_LOW = 10.0
+SHARP = {"transport_ratio": 0.1, "inverse_temperature": 80.0}
 POOLINGS: list[dict[str, Any]] = [
     {"pooling": "gem"},
     {"pooling": "gsp"},
-    {
-        "pooling": "gsp-affine",
-        "transport_ratio": 0.1,
-        "inverse_temperature": 80.0,
-    },
+    {"pooling": "gsp-affine", **SHARP},
     {"pooling": "delf"},
 ]
 LOSSES: list[dict[str, Any]] = [
@@ -134,14 +131,12 @@ class Row:
 
     name: str
     recipe: Recipe
+    # How raw features are pooled, a key of `RAW`; empty for other rows.
     pooling: str = ""
-    """How raw features are pooled, a key of `RAW`; empty for other rows."""
+    # MAP@R of each query, in %, and its class, for each fold.
     scores: list[np.ndarray] = field(default_factory=list)
-    """MAP@R of each query, in %, for each fold."""
     classes: list[np.ndarray] = field(default_factory=list)
-    """Classes of the queries, for each fold."""
     seconds: float = 0.0
-    """Of all that was tried for it."""
 
     @property
     def chosen(self) -> str:
@@ -381,9 +376,8 @@ def _raw_scores(images, pooling):
 
     starts = range(0, len(images), 256)
     rows = [pooled(images.images[i : i + 256])[pooling] for i in starts]
-    found = retrieval_scores(
-        np.concatenate(rows), images.labels, per_query=True
-    )
+    every = np.concatenate(rows)
+    found = retrieval_scores(every, images.labels, per_query=True)
     return np.asarray(found["per_query"]["map_at_r"])
 
 

@@ -1,6 +1,5 @@
 """Trains a recipe: `python -m training.train glyphs --pooling gsp`."""
 
-import difflib
 import shlex
 import sys
 import textwrap
@@ -83,30 +82,22 @@ def run_name(name: str, recipe: Recipe) -> str:
 def listing() -> str:
     """Lists the names of all recipes, a paragraph for each data set."""
     lines = [
-        "usage: python -m training.train RECIPE [options]",
-        "",
+        "usage: python -m training.train RECIPE [options]\n",
         "Recipes by data set; each has --help. Options change them:",
         "  python -m training.train glyphs --loss ms --pooling gsp",
     ]
     known = names()
     for dataset, group in groupby(known, known.__getitem__):
-        words = textwrap.fill(
-            "  ".join(group),
-            width=79,
-            initial_indent="  ",
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-        )
-        lines += ["", dataset, words]
+        words = textwrap.fill("  ".join(group), 77, break_on_hyphens=False)
+        lines += ["", dataset, textwrap.indent(words, "  ")]
     return "\n".join(lines)
 
 
 def run_report(directory: RunDirectory, scores: dict) -> str:
     """Formats the scores of a finished run, next commands and the verdict."""
-    path = directory.path
-    word = shlex.quote(str(path))
+    word = shlex.quote(str(directory.path))
     lines = [
-        f"{path}: {scores['num_queries']} images of unseen classes",
+        f"{directory.path}: {scores['num_queries']} images of unseen classes",
         *(f"  {line}" for line in score_lines(scores)),
         "\nNext:",
         f"  python -m training.report {word}",
@@ -119,13 +110,6 @@ def run_report(directory: RunDirectory, scores: dict) -> str:
 
 def _base(name, options):
     """The named recipe with all that its choices among the options imply."""
-    if name not in names():
-        similar = difflib.get_close_matches(name, names(), n=5, cutoff=0.4)
-        hint = f" Similar: {', '.join(similar)}." if similar else ""
-        raise ValueError(
-            "The first argument must name a recipe; --help lists them. "
-            f"Received: {name}.{hint}"
-        )
     first = ArgumentParser(add_help=False, allow_abbrev=False)
     for choice in CHOICES:
         first.add_argument(f"--{choice}")
@@ -144,23 +128,19 @@ def _implied(name, recipe):
 def _train(base, command):
     recipe, distribution = command.recipe, Distribution(command.distribution)
     # Keras takes seconds to import: not for an error or for --help.
-    from training.recipes.data import (
-        check_sources,
-        fitted_to_classes,
-        load_splits,
-    )
+    from training.recipes import data
 
-    check_sources(recipe)
+    data.check_sources(recipe)
     with distribution.together():
         _, implied = _implied(base, recipe)
         if recipe.classes_per_batch == implied.classes_per_batch:
-            recipe = fitted_to_classes(recipe)
+            recipe = data.fitted_to_classes(recipe)
         name = command.name or run_name(base, recipe)
         directory = RunDirectory(command.runs / name)
         if distribution.num_processes == 1:
             directory.check(run_settings(recipe))
         distribution.check(recipe)
-        splits = load_splits(recipe)
+        splits = data.load_splits(recipe)
         scores = train_run(recipe, splits, directory, distribution=distribution)
         if distribution.is_first:
             print(run_report(directory, scores))

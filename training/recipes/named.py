@@ -55,10 +55,7 @@ def named(name: str, **choices: str) -> Recipe:
 
     `choices` are some of `CHOICES`: `named("glyphs", loss="ms")`.
     """
-    if name not in names():
-        raise ValueError(
-            f"`name` must be one of {', '.join(names())}. Received: {name}."
-        )
+    check_word("recipe", name, names())
     dataset, file = names()[name], "named.toml"
     default = Recipe()
     chosen = {one: getattr(default, one) for one in CHOICES}

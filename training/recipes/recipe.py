@@ -19,15 +19,9 @@ BACKBONES = (
     *("glyph-cnn", "glyph-cnn-local", "glyph-cnn-global", "picture-cnn"),
     *("mobilenet-v2", "resnet50", "bn-inception"),
 )
-# First part of a backbone that is a preset of keras-hub.
-HUB_PREFIX = "hub:"
 # Data sets without a published split.
 OWN_SPLITS = ("folder", "csv")
-GROUP_OF = {
-    field.name: group
-    for group, kind in GROUPS.items()
-    for field in fields(kind)
-}
+GROUP_OF = {one.name: name for name in GROUPS for one in fields(GROUPS[name])}
 # Settings of earlier versions, and the one value that is this version's.
 REMOVED = {
     "teacher": None,
@@ -90,11 +84,11 @@ class Recipe(Settings):
             name, before = f"{word}_arguments", getattr(self, word)
             is_same = settings.get(word, before) == before
             own = getattr(self, name) if is_same else {}
-            changed = own | settings.get(name, {})
+            own = own | settings.get(name, {})
             # JSON has lists.
             settings[name] = {
                 key: tuple(value) if isinstance(value, list) else value
-                for key, value in changed.items()
+                for key, value in own.items()
             }
         groups = {group: getattr(self, group) for group in GROUPS}
         for name, value in settings.items():
@@ -118,11 +112,10 @@ class Recipe(Settings):
         ]
         if unknown:
             raise ValueError(
-                "A run's recipe must have settings of this version. "
-                f"Received: {len(unknown)} unknown, first "
-                f"{', '.join(sorted(unknown)[:3])}. "
-                "Train the run again, or check out the commit that its "
-                "settings.json names."
+                "A run's recipe must have settings of this version. Received: "
+                f"{len(unknown)} unknown, first "
+                f"{', '.join(sorted(unknown)[:3])}. Train the run again, or "
+                "check out the commit that its settings.json names."
             )
         size = own.get("crop_size")
         if "projection_start" not in own and size and own["resize"] is None:
@@ -132,11 +125,7 @@ class Recipe(Settings):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings by name, as in `settings.json`."""
-        return {
-            name: value
-            for group in GROUPS
-            for name, value in vars(getattr(self, group)).items()
-        }
+        return {name: getattr(self, name) for name in GROUP_OF}
 
     @property
     def uses_pairs(self) -> bool:
@@ -184,8 +173,7 @@ class Recipe(Settings):
     @property
     def hub_preset(self) -> str:
         """Preset of keras-hub that is the backbone; empty for others."""
-        is_hub = self.backbone.startswith(HUB_PREFIX)
-        return self.backbone.removeprefix(HUB_PREFIX) if is_hub else ""
+        return self.backbone.partition("hub:")[2]
 
     @property
     def shorter_side(self) -> int | None:

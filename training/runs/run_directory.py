@@ -92,7 +92,6 @@ class RunDirectory:
 
     def _holds_other_files(self):
         """Whether there are files that a killed run does not leave."""
-        # The package imports Keras: not for an error or --help.
         from keras_gsp.storage.whole import is_left_behind
 
         return not all(map(is_left_behind, self.path.iterdir()))

@@ -152,5 +152,5 @@ def test_every_name_has_a_recipe():
             k: v for k, v in METHODS.get(method, {}).items() if k != "size"
         }
         assert {k: getattr(recipe, k) for k in choices} == choices
-    with pytest.raises(ValueError, match="Received: glyphs-ms"):
+    with pytest.raises(ValueError, match="Received: recipe=glyphs-ms"):
         named("glyphs-ms")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from keras_gsp.callbacks.exact_resume.checkpoints import read_checkpoint
+from tests.training.test_train import history_of
 from training.runs import distribution
 from training.runs.distribution import Distribution
 from training.runs.run_directory import RunDirectory
@@ -65,11 +66,7 @@ def train(folder, commands, **environment):
 
 def facts(run):
     """History without wall times, and scores."""
-    history = [
-        {name: value for name, value in line.items() if name != "seconds"}
-        for line in run.read_history()
-    ]
-    return history, run.read_scores()
+    return history_of(run), run.read_scores()
 
 
 def newest_checkpoint(run):
@@ -125,19 +122,13 @@ def test_a_killed_process_ends_the_run_which_resumes_bit_by_bit(
 
 @pytest.mark.parametrize(
     ("number", "addresses"),
-    [("2", "localhost:1"), (None, "localhost:1"), ("0", None), ("0", "host")],
+    [("2", "localhost:1"), ("", "localhost:1"), ("0", ""), ("0", "host")],
 )
 def test_processes_that_cannot_meet_are_refused(monkeypatch, number, addresses):
     monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    variables = {
-        distribution.NUM_PROCESSES: "2",
-        distribution.PROCESS_ID: number,
-        distribution.ADDRESSES: addresses,
-    }
-    for name, value in variables.items():
-        monkeypatch.delenv(name, raising=False)
-        if value is not None:
-            monkeypatch.setenv(name, value)
+    monkeypatch.setenv(distribution.NUM_PROCESSES, "2")
+    monkeypatch.setenv(distribution.PROCESS_ID, number)
+    monkeypatch.setenv(distribution.ADDRESSES, addresses)
     with pytest.raises(ValueError, match=f"ID={number}"):
         with Distribution("data").together():
             pass

@@ -40,10 +40,19 @@ def test_an_unfinished_run_of_the_same_recipe_alone_may_resume(tmp_path):
     assert [path.name for path in other.iterdir()] == ["holiday.jpg"]
 
 
-def test_a_run_that_another_process_begins_just_now_is_a_run(
+def test_a_run_that_is_begun_just_now_or_was_killed_may_resume(
     tmp_path, monkeypatch
 ):
-    run = RunDirectory(tmp_path)
+    run = RunDirectory(tmp_path / "killed")
+    with whole_file(run.settings) as aside:
+        aside.write_text("{")
+        left = aside.name
+    # Killed in its first file.
+    run.settings.rename(run.path / left)
+    run.begin(SETTINGS)
+    assert run.read_recipe() == Recipe.of(seed=3)
+    run = RunDirectory(tmp_path / "new")
+    run.path.mkdir()
     looked = RunDirectory._holds_other_files
 
     def begun_meanwhile(self):
@@ -52,16 +61,6 @@ def test_a_run_that_another_process_begins_just_now_is_a_run(
         return found
 
     monkeypatch.setattr(RunDirectory, "_holds_other_files", begun_meanwhile)
-    run.begin(SETTINGS)
-    assert run.read_recipe() == Recipe.of(seed=3)
-
-
-def test_a_run_killed_in_its_first_file_may_resume(tmp_path):
-    run = RunDirectory(tmp_path)
-    with whole_file(run.settings) as aside:
-        aside.write_text("{")
-        left = aside.name
-    run.settings.rename(tmp_path / left)
     run.begin(SETTINGS)
     assert run.read_recipe() == Recipe.of(seed=3)
 
