@@ -58,8 +58,7 @@ def feature_part(network: keras.Model) -> keras.Model:
             return keras.Model(input_of(network), output, name="features")
     raise ValueError(
         "A backbone must have a layer that gives a feature map or tokens. "
-        f"Received: {network.name} with outputs of shape "
-        f"{tuple(network.outputs[0].shape)}."
+        f"Received: {network.name}."
     )
 
 
@@ -73,10 +72,7 @@ def token_map(network: keras.Model, tokens: Any, inputs: Any) -> Any:
     if patch is None:
         raise ValueError(
             "A `backbone` that returns tokens must have a `patch_size`. "
-            f"Received: {network.name}, which has none. Use one that returns "
-            "a feature map, or arrange its tokens yourself: "
-            "keras_gsp.models.build_encoder(..., prefix_tokens=..., "
-            "grid_shape=...)."
+            f"Received: {network.name}, which has none."
         )
     patch = (patch, patch) if isinstance(patch, int) else patch
     # Each stage but the first merges two by two patches.

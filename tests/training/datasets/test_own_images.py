@@ -83,11 +83,14 @@ def test_bad_lists_are_refused(tmp_path, lines, message):
         csv_splits(write_csv(tmp_path, *lines.split()))
 
 
+def flat(first, count, side=4):
+    """Images of one value each, `first` and above."""
+    values = np.arange(first, first + count, dtype="uint8")
+    return np.broadcast_to(values[:, None, None, None], (count, side, side, 3))
+
+
 def test_a_collage_holds_the_picture_once_among_three_backgrounds():
-    pictures = np.arange(1, 41, dtype="uint8").reshape(40, 1, 1, 1)
-    pictures = pictures + np.zeros((40, 4, 4, 3), "uint8")
-    backgrounds = np.arange(100, 107, dtype="uint8").reshape(7, 1, 1, 1)
-    backgrounds = backgrounds + np.zeros((7, 4, 4, 3), "uint8")
+    pictures, backgrounds = flat(1, 40), flat(100, 7)
     made = compose_collages(pictures, backgrounds, seed=1)
     assert made.shape == (40, 8, 8, 3)
     cells = made[:, ::4, ::4, 0].reshape(40, 4)
@@ -98,12 +101,11 @@ def test_a_collage_holds_the_picture_once_among_three_backgrounds():
     # Dealt like cards: every background as often as the others, nearly.
     counts = np.bincount(cells[cells >= 100] - 100, minlength=7)
     assert counts.min() >= 10
-    np.testing.assert_array_equal(
-        made, compose_collages(pictures, backgrounds, seed=1)
-    )
-    for shape in ((2, 4, 4, 3), (5, 8, 8, 3)):
+    again = compose_collages(pictures, backgrounds, seed=1)
+    np.testing.assert_array_equal(made, again)
+    for others in (flat(0, 2), flat(0, 5, side=8)):
         with pytest.raises(ValueError, match="3 or more images"):
-            compose_collages(pictures, np.zeros(shape, "uint8"))
+            compose_collages(pictures, others)
 
 
 def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):

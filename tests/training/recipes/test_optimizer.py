@@ -79,12 +79,12 @@ def test_settings_reach_the_optimizer_and_the_backbone_waits():
         assert isinstance(one, CoupledAdam)
         assert (one.l2, one.global_clipnorm) == (3e-4, 10.0)
     rates = {name: learning_rate_of(one) for name, one in found.items()}
-    peaks = {"class_proxies": 5 * recipe.learning_rate}
+    peaks = {"metric_learner": 5 * recipe.learning_rate}  # of its proxies
     for name, rate in rates.items():
         assert rate.peak == peaks.get(name, recipe.learning_rate)
         assert rate.hold == (5 if name == "glyph_cnn" else 0)
         assert rate.fall == recipe.steps
-    assert rates.keys() == {"glyph_cnn", "projection", "class_proxies"}
+    assert rates.keys() == {"glyph_cnn", "projection", "metric_learner"}
 
 
 def test_the_backbone_may_learn_slower_than_the_head():
