@@ -56,7 +56,6 @@ def read_recipe(
     without unusable ones.
     """
     _check_settings(recipe)
-    check = check or (lambda splits: None)
     splits = _undecoded(recipe)
     check(splits)
     if recipe.dataset != "glyphs":

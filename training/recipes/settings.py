@@ -40,7 +40,8 @@ def check_fields(record: Any) -> None:
     `Annotated[float, positive]` is a number with its range, `Literal["a",
     "b"]` one of some words; None stands for itself.
     """
-    for name, hint in _hints(type(record)).items():
+    kind: Any = type(record)
+    for name, hint in _hints(kind).items():
         value, parts = getattr(record, name), get_args(hint)
         if value is None:
             continue

@@ -15,7 +15,6 @@ EXTRAS = {
     "tensorflow": "tf-cpu",
     "pyarrow": "parquet",
     "keras_hub": "hub",
-    "tensorflow_datasets": "datasets",
     **dict.fromkeys(("ray", "faiss", "jax"), ""),
 }
 
