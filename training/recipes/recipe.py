@@ -225,6 +225,10 @@ def _conditions(r: Recipe) -> Iterator[tuple[str, bool, str]]:
     is_plain = r.lora_rank is None or (r.steps > 0 and not r.cache_features)
     yield "lora_rank", is_plain, "None with cache_features or steps=0"
     yield "whitening", r.whitening == "none" or not r.steps, "none with steps"
+    is_split = r.regularizer == "none" or r.classes_per_batch > 1
+    yield "classes_per_batch", is_split, "2 or more with a regularizer"
+    is_new = r.ccp != "learned" or not r.uses_proxy_loss
+    yield "ccp", is_new, f"off, single or on with loss={r.loss}, of proxies"
     is_paired = not r.uses_pairs or r.samples_per_class > 1
     text = f"2 or more with loss={r.loss}, of pairs"
     yield "samples_per_class", is_paired, text
