@@ -15,6 +15,7 @@ EXTRAS = {
     "tensorflow": "tf-cpu",
     "pyarrow": "parquet",
     "keras_hub": "hub",
+    "tensorflow_datasets": "datasets",
     **dict.fromkeys(("ray", "faiss", "jax"), ""),
 }
 
