@@ -27,7 +27,7 @@ def build_encoder(
     prefix_tokens: int = 0,
     prefix: str = "drop",
     grid_shape: tuple[int, int] | None = None,
-    pool_first: bool = False,
+    pool_first: bool | None = None,
     preprocessing: Any = None,
     lora_rank: int | None = None,
     name: str = "encoder",
@@ -60,11 +60,13 @@ def build_encoder(
             number of tokens; the patches stay a sequence if these are unknown
             or the backbone masks tokens.
         pool_first: whether to pool the backbone's own features and project
-            the pooled vector, without a bias; maximum, GeM, CroW, CBAM, DELF,
-            SOLAR and generalized max pooling are defined so. `False`:
-            features are projected by a 1x1 convolution and then pooled, as
-            for GSP, NetVLAD, OTK and WELDON. With `True`, GSP matches
-            projected features and pools the backbone's: its GeM + GSP.
+            the pooled vector, without a bias. Default `None`: as the pooling
+            is defined. Maximum, GeM, CroW, CBAM, DELF, SimPooling, SOLAR,
+            SMK, generalized max pooling and `GeneralizedSumPooling` with a
+            `power` pool what a ReLU leaves; before GSP, NetVLAD, OTK and
+            WELDON a 1x1 convolution projects the features. With `True`,
+            `GeneralizedSumPooling` matches projected features and pools the
+            backbone's: GeM + GSP of its paper.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
             encoder; indexes and exports then crop images alike.
         lora_rank: rank of low-rank factors (LoRA) that are trained in place of
@@ -120,6 +122,9 @@ def build_encoder(
         )
     if lora_rank is not None:
         enable_lora(backbone, lora_rank)
+    if pool_first is None:
+        is_maximum = isinstance(pooling, keras.layers.GlobalMaxPooling2D)
+        pool_first = getattr(pooling, "pools_first", is_maximum)
     last = None
     if embedding_size is not None:
         last = _projection(features, embedding_size, pool_first)

@@ -260,6 +260,30 @@ def test_pool_first_with_gsp_matches_projected_features():
     np.testing.assert_allclose(outputs["histogram"], histogram, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "make, pools_first",
+    [
+        (lambda: None, False),
+        (lambda: GeneralizedSumPooling(5), False),
+        (lambda: GeneralizedSumPooling(5, power=3.0), True),
+        (gsp.layers.GeneralizedMeanPooling, True),
+        (gsp.layers.CroWPooling, True),
+        (gsp.layers.DELFPooling, True),
+        (keras.layers.GlobalMaxPooling2D, True),
+        (gsp.layers.WELDONPooling, False),
+    ],
+)
+def test_the_pooling_decides_what_is_projected(make, pools_first):
+    """A power mean of projected features would lose their negative half."""
+    for options, is_first in (
+        ({}, pools_first),
+        ({"pool_first": not pools_first}, not pools_first),
+    ):
+        encoder = build(feature_backbone(), pooling=make(), **options)
+        # Pooled vectors are projected without a bias.
+        assert encoder.get_layer("projection").use_bias != is_first
+
+
 def test_pool_first_projects_class_tokens_too():
     network = token_backbone()
     options = {"prefix_tokens": 1, "prefix": "concatenate", "pool_first": True}

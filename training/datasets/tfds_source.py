@@ -35,12 +35,12 @@ def tfds_images(
     name, label = SOURCES[dataset]
     builder = tfds.builder(name, data_dir=Path(data_dir).expanduser())
     if dataset == "sop":
-        sides = [image_set(builder, [s], label) for s in ("train", "test")]
+        sides = [_image_set(builder, [s], label) for s in ("train", "test")]
         return RetrievalSplits(dataset, *sides)
-    return image_set(builder, ["train", "test"], label)
+    return _image_set(builder, ["train", "test"], label)
 
 
-def image_set(builder, splits, label) -> ImageSet:
+def _image_set(builder, splits, label) -> ImageSet:
     """Joins splits of a builder; `label` is the feature with the class."""
     paths, found = [], []
     for split in splits:

@@ -59,12 +59,6 @@ POOLINGS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # Vectors of these make up the width of the embedding together.
 DIVIDED = ("netvlad", "ot-aggregation", "otk")
-# Poolings that see the backbone's own features in the papers' comparison, and
-# SimPooling, which projects what it pooled. The others see projected ones.
-POOLED_FIRST = (
-    *("gmp", "gem", "gem-gsp", "gap-gmp", "cbam", "crow"),
-    *("delf", "gemax", "sim-pool", "smk", "solar"),
-)
 
 
 def losses() -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from training.recipes.batches import preprocessing_of
 from training.recipes.choices import (
     DIVIDED,
     FEW,
-    POOLED_FIRST,
     is_gsp,
     make_pooling,
 )
@@ -54,7 +53,6 @@ def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
         pooling=build_pooling(recipe),
         normalization=recipe.normalization,
         histogram=build_histogram(recipe),
-        pool_first=recipe.pooling in POOLED_FIRST,
         preprocessing=preprocessing_of(recipe),
         lora_rank=recipe.lora_rank,
     )

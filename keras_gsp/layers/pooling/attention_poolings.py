@@ -145,6 +145,7 @@ class CBAMPooling(WeightedPooling):
     """
 
     takes_maps = True
+    pools_first = True
 
     def __init__(
         self, reduction: int = 16, *, kernel_size: int = 7, **kwargs: Any
@@ -245,6 +246,8 @@ class DELFPooling(WeightedPooling):
         features; the comparison of the GSP paper trains both together.
     """
 
+    pools_first = True
+
     def __init__(self, hidden_size: int = 512, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_count(hidden_size=hidden_size)
@@ -301,6 +304,8 @@ class SimPooling(WeightedPooling):
         Attention Deficit?, algorithm 1. Values are clipped below at 1e-6, as
         the inverse power has an infinite slope at 0.
     """
+
+    pools_first = True
 
     def __init__(self, power: float = 1.25, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -50,6 +50,8 @@ class AverageMaxPooling(FeaturePooling):
         `projection_size=None`, followed by a dense layer).
     """
 
+    pools_first = True
+
     def __init__(
         self, *, projection_size: int | None = None, **kwargs: Any
     ) -> None:
@@ -84,8 +86,8 @@ class GeneralizedMeanPooling(FeaturePooling):
     .. math:: \text{pooled}_k =
         \Big( \frac{1}{n} \sum_j \max(f_{jk}, 10^{-6})^p \Big)^{1/p}
 
-    For nonnegative features, such as those after a ReLU:
-    `build_encoder(..., pool_first=True)` pools these and projects afterwards.
+    For nonnegative features, such as those after a ReLU: `build_encoder`
+    pools these and projects afterwards.
 
     Args:
         power: exponent p, at least 1. Default 3.0. 1 is average pooling of
@@ -108,6 +110,8 @@ class GeneralizedMeanPooling(FeaturePooling):
         Fine-tuning CNN Image Retrieval with No Human Annotation, (3), where
         p itself is the weight and may fall below 1.
     """
+
+    pools_first = True
 
     def __init__(
         self, power: float = 3.0, *, learn_power: bool = False, **kwargs: Any

@@ -40,6 +40,9 @@ class FeaturePooling(ConfiguredLayer):
             unknown channels, a mask on a feature map or of another shape.
     """
 
+    # Whether it is defined on the output of the last ReLU: encoders then
+    # project the pooled vector, not the features.
+    pools_first = False
     # Whether `pool` receives feature maps as maps, not as lists.
     takes_maps = False
     # Whether `pool` also receives `mask`: `kept` is all ones in an all-masked

@@ -50,6 +50,8 @@ class GeneralizedMaxPooling(FeaturePooling):
         Pooling for Metric Learning, whose code inverts the n x n matrix.
     """
 
+    pools_first = True
+
     def __init__(self, ridge: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive(ridge=ridge)

@@ -153,6 +153,11 @@ class GeneralizedSumPooling(FeaturePooling):
                 f"Received: transport_ratio={transport_ratio}."
             )
 
+    @property
+    def pools_first(self) -> bool:
+        """Whether values are pooled that a ReLU leaves: GeM + GSP."""
+        return self.power != 1.0
+
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""
         # Costs in half precision would change the weights visibly.

@@ -47,6 +47,8 @@ class CroWPooling(WeightedPooling):
         sigmoid of the responses, at least 0.5.
     """
 
+    pools_first = True
+
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the weighted mean of the positive responses."""
         responses = ops.relu(features)
@@ -112,6 +114,7 @@ class SmoothedMatchKernelPooling(WeightedPooling):
     """
 
     takes_maps = True
+    pools_first = True
 
     def __init__(
         self,

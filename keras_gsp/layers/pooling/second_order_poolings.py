@@ -150,6 +150,7 @@ class SOLARPooling(FeaturePooling):
     """
 
     takes_mask = True
+    pools_first = True
 
     def __init__(
         self,
