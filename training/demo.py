@@ -4,8 +4,9 @@ A small network learns single characters. Then an encoder learns to find
 letters among symbols, with average pooling (GAP), with GSP and with GSP + ZSR:
 once with the network frozen, once fine-tuned. The letters and symbols that are
 scored were never seen. A second look then embeds the window where the frozen
-GSP pooled (`gsp.models.TwoLooks`). Ends with a table, an export, a search and a
-report; a demo that was stopped continues, finished trainings are kept.
+GSP pooled, with the network's own features (`gsp.models.TwoLooks`). Ends with a
+table, an export, a search and a report; a demo that was stopped continues,
+finished trainings are kept.
 """
 
 import os
@@ -54,8 +55,8 @@ MEASURES = {
     "precision_at_1": "P@1",
     "precision_at_r": "P@R",
 }
-LOOKS = ("frozen", "GSP", 0)
-"""The run that looks twice: a letter fills a window of half the canvas."""
+LOOKS = ("frozen", "GSP")
+"""The runs that look twice: a letter fills a window of half the canvas."""
 WINDOW = 0.5
 SMOKE = {"steps": 20, "steps_per_evaluation": 20}
 NUM_QUERIES, NUM_SHOWN = 3, 5
@@ -151,7 +152,7 @@ def run_demo(command: DemoCommand) -> None:
         _train(recipe, splits[kept], directories[key], label)
     images = splits[False].test
     table = results_table(directories)
-    table += second_look(directories[LOOKS], images)
+    table += second_look(directories, images)
     write_text(folder / "results.md", table)
     print(
         f"\n{len(images)} images of {images.num_classes} unseen letters among "
@@ -241,15 +242,29 @@ def results_table(directories: dict[Key, RunDirectory]) -> str:
     return "".join(map(_line, rows))
 
 
-def second_look(directory: RunDirectory, images: Any) -> str:
-    """A row of the table: the same run, which embeds its window again."""
+def second_look(directories: dict[Key, RunDirectory], images: Any) -> str:
+    """A row of the table: raw features of the window where GSP pooled."""
     import keras_gsp as gsp
+    from training.recipes.backbone import build_backbone
 
-    looks = gsp.models.TwoLooks(load_encoder(directory), window=WINDOW)
-    found = embed(looks, directory.read_recipe(), images)
-    scores = gsp.metrics.retrieval_scores(found, images.labels)
-    texts = [f"{scores[name]:.3f}" for name in MEASURES]
-    return _line([LOOKS[0], "GSP, second look", *texts, "", 1])
+    side = int(WINDOW * images.images.shape[1])
+    found = []
+    runs = _runs_of(directories, LOOKS)
+    for run in runs:
+        recipe = run.read_recipe().with_(cache_features=False)
+        looks = gsp.models.TwoLooks(
+            load_encoder(run),
+            gsp.models.build_encoder(
+                build_backbone(recipe, (side, side, 3)), embedding_size=None
+            ),
+            window=WINDOW,
+            combine="second",
+        )
+        embeddings = embed(looks, recipe, images)
+        found.append(gsp.metrics.retrieval_scores(embeddings, images.labels))
+    scores = [[one[name] for one in found] for name in MEASURES]
+    name = "GSP's window, not trained"
+    return _line([LOOKS[0], name, *map(_spread, scores), "", len(runs)])
 
 
 def _runs_of(directories, cell):

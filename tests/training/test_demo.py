@@ -71,7 +71,9 @@ def test_the_demo_trains_exports_searches_and_reports(
     demo.main(arguments)
     printed = capfd.readouterr().out
     folder = tmp_path / "smoke"
-    assert "| GSP+ZSR |" in printed and "| GSP, second look |" in printed
+    assert (
+        "| GSP+ZSR |" in printed and "| GSP's window, not trained |" in printed
+    )
     gap, gsp = (
         RunDirectory(folder / f"frozen-{one}-0").read_scores()["map_at_r"]
         for one in ("gap", "gsp")

@@ -42,7 +42,7 @@ class FeaturePooling(ConfiguredLayer):
 
     # Whether it is defined on the output of the last ReLU: encoders then
     # project the pooled vector, not the features.
-    pools_first = False
+    pools_first: bool = False
     # Whether `pool` receives feature maps as maps, not as lists.
     takes_maps = False
     # Whether `pool` also receives `mask`: `kept` is all ones in an all-masked

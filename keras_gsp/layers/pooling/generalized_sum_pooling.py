@@ -140,6 +140,7 @@ class GeneralizedSumPooling(FeaturePooling):
         self.transport_ratio = check_transport_ratio(transport_ratio)
         self.inverse_temperature = inverse_temperature
         self.power = checked_power(power, learn_power)
+        self.pools_first = self.power != 1.0  # GeM + GSP
         self.learn_power = learn_power
         self.return_histogram = return_histogram
         self.add_max = add_max
@@ -152,11 +153,6 @@ class GeneralizedSumPooling(FeaturePooling):
                 "`transport_ratio` must be below 1 with learn_ratio=True. "
                 f"Received: transport_ratio={transport_ratio}."
             )
-
-    @property
-    def pools_first(self) -> bool:
-        """Whether values are pooled that a ReLU leaves: GeM + GSP."""
-        return self.power != 1.0
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the prototypes, (num_prototypes, channels)."""

@@ -144,11 +144,11 @@ def _row(name, folds, classes):
     for key in ("map_at_r", "precision_at_1"):
         row[key] = float(np.mean([one[name][key] for one in folds]))
     if name != BEST:
-        scores = [
+        own, base = (
             [one[which]["per_query"]["map_at_r"] for one in folds]
             for which in (name, BEST)
-        ]
-        found = gsp.metrics.paired_difference(*scores, classes)
+        )
+        found = gsp.metrics.paired_difference(own, base, classes)
         row["gain"] = [found[key] for key in ("difference", "low", "high")]
     return row
 
