@@ -16,6 +16,7 @@ from keras_gsp.data import ImageSet
 from training import evaluate, export, train
 from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
+from training.recipes.encoder import SHRINKAGE
 from training.recipes.named import named
 from training.runs.progress import ProgressBar
 from training.runs.raw_baseline import raw_scores, verdict
@@ -201,7 +202,7 @@ def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
     train_run(recipe, SPLITS, plain)
     train_run(recipe.with_(whitening="learned"), SPLITS, run)
     encoder, images = evaluate.load_encoder(plain), SPLITS.train
-    whitening = gsp.layers.Whitening(4, shrinkage=0.1)
+    whitening = gsp.layers.Whitening(4, shrinkage=SHRINKAGE)
     whitening.adapt(embed(encoder, recipe, images), images.labels)
     expected = whitening(embed(encoder, recipe, SPLITS.test))
     found = embed(evaluate.load_encoder(run), recipe, SPLITS.test)
