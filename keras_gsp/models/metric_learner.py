@@ -430,9 +430,9 @@ class MetricLearner(Configured, keras.Model):
             names, rows = self.proxies.proxy_labels, self.proxies.flat_proxies()
             yield References(names, rows, is_warm=is_warm)
         if self.memory is not None:
+            kept: Any = self.memory(embeddings, labels, training=True)
             warms_up = self.memory.warmup_steps > 0
             is_warm = self.memory.is_warm if warms_up else None
-            kept: Any = self.memory(embeddings, labels, training=True)
             yield References(kept[0], kept[1], kept[2], is_warm)
 
     def _checked_labels(self, y, x=None, num_classes=None, is_batch=False):
