@@ -130,8 +130,8 @@ def test_an_export_is_that_of_the_merged_encoder(tmp_path):
     import tensorflow as tf
 
     model = trained().encoder
-    gsp.retrieval.export_encoder(model, tmp_path)
-    loaded = tf.saved_model.load(str(tmp_path))
+    gsp.retrieval.export_encoder(model, tmp_path / "export")
+    loaded = tf.saved_model.load(str(tmp_path / "export"))
     answer = loaded.signatures["embed_float32"](tf.constant(images()))
     np.testing.assert_allclose(answer["embedding"], model(images()), atol=1e-6)
     size = sum(int(tf.size(v)) for v in loaded.encoder_variables)
