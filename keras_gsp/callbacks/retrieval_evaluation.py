@@ -23,7 +23,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     Place it before the callbacks that watch a score, such as
     `EarlyStopping(monitor="val_map_at_r", mode="max")`: they find
     `val_map_at_r`, `val_precision_at_1`, `val_precision_at_r` and
-    `val_recall_at_<k>` like `val_loss`.
+    `val_recall_at_<k>` like `val_loss`. It scores the weights as they are:
+    those averaged by the optimizer (`use_ema`) if it stands behind
+    `SwapEMAWeights(swap_on_epoch=True)`.
 
     Scores the encoder of a model that has one (`MetricLearner`), otherwise
     the model's own output; of a dict of outputs `"embedding"`. Distances are

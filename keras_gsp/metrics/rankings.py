@@ -40,7 +40,7 @@ def positive_ranks(
     begins with them. All hits of a query are in one part.
 
     Last in each part are the queries with a tie: of a positive and a negative
-    with equal embeddings, in the ranking of that depth, the order decides.
+    with equal embeddings, one of them in that ranking, the order decides.
     """
     counts, removed = relevance.num_positives, relevance.num_removed
     depths = np.maximum(counts, at_least)
@@ -64,6 +64,8 @@ def positive_ranks(
 def _nearest_ranks(queries, gallery, distinct, order, depths, relevance):
     """Yields hits among the nearest items of queries, in order of depth."""
     nearest = array_items(gallery)
+    by_row, sizes = np.argsort(distinct, kind="stable"), np.bincount(distinct)
+    ends = np.cumsum(sizes)
     start = 0
     while start < len(order):
         # As many rows as their common depth allows.
@@ -72,8 +74,7 @@ def _nearest_ranks(queries, gallery, distinct, order, depths, relevance):
         rows = rows[np.arange(1, len(rows) + 1) * needed <= SEARCHED_RANKS]
         rows = order[start : start + max(1, len(rows))]
         start += len(rows)
-        # One more, which may be equal to the last.
-        depth = min(int(needed[len(rows) - 1]) + 1, len(gallery))
+        depth = min(int(needed[len(rows) - 1]), len(gallery))
         items = nearest(queries[rows], depth)
         kept = ~relevance.is_removed(rows[:, None], items)
         ranks = np.cumsum(kept, axis=1)
@@ -81,11 +82,25 @@ def _nearest_ranks(queries, gallery, distinct, order, depths, relevance):
         is_hit = kept & is_positive & (ranks <= depths[rows, None])
         places, columns = np.nonzero(is_hit)
         hits = rows[places], ranks[places, columns]
-        near = np.nonzero(kept & (ranks <= depths[rows, None] + 1))
-        is_tied = np.diff(distinct[items[near]]) == 0
-        is_tied &= np.diff(near[0]) == 0
-        is_tied &= np.diff(is_positive[near])
-        yield *hits, rows[near[0][1:][is_tied]]
+        near = np.nonzero(kept & (ranks <= depths[rows, None]))
+        groups = distinct[items[near]]
+        by_group = np.lexsort((groups, near[0]))
+        owners, groups = near[0][by_group], groups[by_group]
+        is_new = np.diff(owners, prepend=-1) != 0
+        is_new |= np.diff(groups, prepend=-1) != 0
+        first = np.flatnonzero(is_new)
+        owners, groups = rows[owners[first]], groups[first]
+        seen = np.diff(first, append=len(by_group))
+        found = np.add.reduceat(is_positive[near][by_group].astype(int), first)
+        is_tied = (found > 0) & (found < seen)
+        # Equal items may go on behind the ranking, as of a collapsed encoder.
+        for at in np.flatnonzero(~is_tied & (seen < sizes[groups])):
+            end = ends[groups[at]]
+            equal = by_row[end - sizes[groups[at]] : end]
+            equal = equal[~relevance.is_removed(owners[at], equal)]
+            hits_there = relevance.is_positive(owners[at], equal)
+            is_tied[at] = hits_there.any() and not hits_there.all()
+        yield *hits, owners[is_tied]
 
 
 def _complete_ranks(queries, gallery, distinct, order, depths, relevance):
@@ -169,9 +184,11 @@ def ranks_by_distance(
             places = np.empty(len(items), "int64")
             order = np.argsort(-nearness[row], kind="stable")
             places[order] = items
-            near = order[: None if depths is None else depths[query] + 1]
-            near = near[nearness[row, near] > -np.inf]
             same = nearness[row] if distinct is None else distinct
+            near = order[: None if depths is None else depths[query]]
+            near = near[~removed[row, near]]
+            near = np.flatnonzero(np.isin(same, same[near]) & ~removed[row])
+            near = near[np.argsort(same[near])]
             is_tied = (np.diff(same[near]) == 0) & np.diff(positive[row, near])
             if is_tied.any():
                 tied.append(query)

@@ -66,16 +66,20 @@ def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
         row |= {f"map_at_{k}": sum(gains[:k]) / min(k, positives) for k in ks}
         row["mean_average_precision"] = sum(gains) / positives
 
-        def is_same(a, b, distance=distance):
-            if query_items is None:
-                return np.array_equal(others[a], others[b])
-            return distance[a] == distance[b]
+        def place(j, distance=distance):
+            is_row = query_items is None
+            return tuple(others[j].ravel()) if is_row else distance[j]
 
         depth = len(items) if is_complete else max(1, positives, *ks)
-        row["tied_queries"] = any(
-            is_hit[a] != is_hit[b] and is_same(a, b)
-            for a, b in zip(items[:depth], items[1:], strict=False)
+        near, right, wrong = (
+            {place(j) for j in some}
+            for some in (
+                items[:depth],
+                [j for j in items if is_hit[j]],
+                [j for j in items if not is_hit[j]],
+            )
         )
+        row["tied_queries"] = bool(near & right & wrong)
         queries.append(i)
         rows.append(row)
     return queries, rows
@@ -217,6 +221,10 @@ def test_queries_that_are_in_the_gallery_are_counted_in_a_warning():
     both = gallery(np.vstack([others, points[:7]]), np.append(more, labels[:7]))
     with pytest.warns(UserWarning, match="7 of 60 queries are at distance 0"):
         retrieval_scores(points, labels, **both)
+    # Embedded in another batch, or stored in half precision.
+    both["gallery_embeddings"] = both["gallery_embeddings"].astype("float16")
+    with pytest.warns(UserWarning, match="7 of 60 queries are at distance 0"):
+        retrieval_scores(points, labels, **both)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         retrieval_scores(points, labels, **gallery(others, more))
@@ -266,6 +274,10 @@ def test_a_query_is_removed_by_index_and_its_copies_stay():
     scores_of_loops(points, [0, 1, 0, 1, 2])
     collapsed = np.full((4, 3), 0.1, "float32")
     scores = scores_of_loops(collapsed, [0, 1, 0, 1])
+    assert scores["tied_queries"] == 1.0
+    # Also where all of the first items are of one class.
+    collapsed, labels = np.full((60, 3), 0.1, "float32"), np.arange(60) // 5
+    scores = scores_of_loops(collapsed, labels)
     assert scores["tied_queries"] == 1.0
     # Identical items have one distance, whatever their column.
     rng = np.random.default_rng(0)

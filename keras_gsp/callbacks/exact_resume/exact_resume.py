@@ -48,8 +48,9 @@ class ExactResume(keras.callbacks.Callback):
         directory: folder of the checkpoints of one run; made when missing.
             Of several processes the first reads and writes it.
         callbacks: the callbacks of the same `fit` that have a state
-            (`EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint`), always
-            in the same order: `get_state()`, or their plain attributes.
+            (`EarlyStopping`, `ReduceLROnPlateau`, `ModelCheckpoint`,
+            `SwapEMAWeights`), always in the same order: `get_state()`, or
+            their plain attributes.
         settings: dictionary of JSON values that must be the same when the run
             is resumed, for example the recipe and the seed.
 

@@ -26,7 +26,8 @@ class GeneralizedMaxPooling(FeaturePooling):
 
     The form with the smaller matrix is solved by a Cholesky factorization. The
     ridge is increased by the rounding error of the matrix, about 5e-7 of its
-    trace. A large ridge gives the direction of average pooling.
+    trace. A large ridge gives the direction of average pooling. ONNX and
+    LiteRT have no factorization: export it as a SavedModel.
 
     Args:
         ridge: lambda, positive and finite, in units of squared features.

@@ -65,8 +65,9 @@ def export_onnx(
 
     Raises:
         ImportError: the converter or onnxruntime is not installed.
-        RuntimeError: another backend than TensorFlow or JAX, or a file that
-            does not agree with Keras.
+        RuntimeError: another backend than TensorFlow or JAX, an encoder with
+            operations that the format lacks, or a file that does not agree
+            with Keras.
         ValueError: an unknown quantization, or one without `sample_images`.
             Also what `export_encoder` refuses.
 
@@ -207,11 +208,21 @@ def _write(
     expected = np.asarray(embedding_of(outputs), "float32")
     numbers = [str(i) for i in range(len(images))]
     with whole_folder(path, overwrite=served.overwrite) as folder:
-        with _traced():
-            convert(_alone(served), str(folder / name))
-        embed = _RUNNERS[name](folder / name)
-        # The first image alone: the batch is dynamic.
-        found = np.concatenate([embed(images[:1]), embed(images)[1:]])
+        try:
+            with _traced():
+                convert(_alone(served), str(folder / name))
+            embed = _RUNNERS[name](folder / name)
+            # The first image alone: the batch is dynamic.
+            found = np.concatenate([embed(images[:1]), embed(images)[1:]])
+        except ImportError:
+            raise
+        except Exception as error:  # noqa: BLE001, converters have their own
+            raise RuntimeError(
+                f"`encoder` must consist of what {name} can hold; a matrix "
+                "factorization, as of GeneralizedMaxPooling, is not among it. "
+                "`export_encoder` serves every encoder. Received: "
+                f"{type(error).__name__}: {str(error)[:500]}"
+            ) from error
         every = Canaries(numbers, images, expected, served.space)
         facts = exported_facts(served) | {
             "format": "onnx" if name == ONNX else "litert",

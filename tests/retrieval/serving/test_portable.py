@@ -84,6 +84,21 @@ def test_files_agree_with_keras_and_carry_their_gallery(
         PortableEncoder(tmp_path)
 
 
+@pytest.mark.parametrize("export", [export_onnx, export_litert])
+def test_an_operation_that_the_format_lacks_is_named(export, tmp_path):
+    skip_without_onnx(export)
+    encoder = gsp.models.build_encoder(
+        keras.Sequential(
+            [keras.Input((24, 24, 3)), keras.layers.MaxPooling2D()]
+        ),
+        embedding_size=2,
+        pooling=gsp.layers.GeneralizedMaxPooling(),
+    )
+    with pytest.raises(RuntimeError, match="export_encoder.*Cholesky"):
+        export(encoder, tmp_path / "e", sample_images=IMAGES)
+    assert not list(tmp_path.iterdir())
+
+
 def test_onnx_without_a_converter_names_the_extra(monkeypatch, tmp_path):
     pytest.importorskip("onnxruntime")
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
