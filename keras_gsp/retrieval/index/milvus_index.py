@@ -299,7 +299,8 @@ class MilvusIndex(SearchIndex):
 
     @property
     def _read_rows(self):
-        return max(1, min(READ_ROWS, BATCH_NUMBERS // self.embedding_size))
+        size = self.embedding_size or 1
+        return max(1, min(READ_ROWS, BATCH_NUMBERS // size))
 
     def _checked_ids(self, ids):
         ids = checked_ids(ids, len(ids))
