@@ -38,6 +38,7 @@ def held_out_searches(
     them. An approximate engine is asked for them in a copy of the index that
     holds them too.
     """
+    gallery._check_filled()
     embeddings = np.asarray(embeddings, "float32")
     known, sizes = np.unique(_labels(gallery), return_counts=True)
     shared = np.intersect1d(known, labels)

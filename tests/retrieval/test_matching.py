@@ -101,6 +101,8 @@ def test_bad_thresholds_and_rates_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             MatchThreshold.calibrated(*data, false_accept_rate=rate)
+    with pytest.raises(RuntimeError, match="call `upsert` first"):
+        MatchThreshold.calibrated(*noisy_set(0), gallery=ExactIndex())
     points, labels = noisy_set(4, count=300, classes=60, noise=0.01)
     index = ExactIndex(points[labels < 30], labels[labels < 30])
     few = points[labels >= 57], labels[labels >= 57]

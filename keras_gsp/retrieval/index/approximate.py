@@ -22,10 +22,10 @@ class ApproximateIndex(GalleryIndex):
 
     The engine numbers its rows in the order of their arrival. It keeps
     deleted items, which a search skips, until it is built again: when they
-    are the majority, or when the index is saved. Clusters and codes that were
-    learned from the first items also stay until then. Too few items to learn
-    from are searched exactly, with a warning. Readers see gallery, rows and
-    engine of one moment.
+    are the majority, or when the index is saved. Clusters and codes are learned
+    again whenever the items have doubled. Too few items to learn from are
+    searched exactly, with a warning. Readers see gallery, rows and engine of
+    one moment.
     """
 
     # What to do about a low recall.
@@ -33,6 +33,8 @@ class ApproximateIndex(GalleryIndex):
     _engine: Any = None
     # Row in the engine of each item of the gallery, rising.
     _rows: np.ndarray = np.zeros(0, "int64")
+    # Items that the engine was built of.
+    _num_built = 0
     # An engine of a gallery that is not empty; `RuntimeError`: too few items.
     _built: Callable[[Gallery], Any]
     _num_rows: Callable[[], int]
@@ -40,6 +42,8 @@ class ApproximateIndex(GalleryIndex):
     _append: Callable[[np.ndarray], None]
     # Whether the engine compares with all items.
     _finds_all: Callable[[], bool]
+    # Whether clusters or codes come from the items it is built of.
+    _learns: Callable[[], bool]
     # Rows near each query, (queries, asked), -1 for none.
     _proposed: Callable[..., np.ndarray]
     # Writes the engine to a folder; more values of `index.json`, for `_read`.
@@ -80,13 +84,16 @@ class ApproximateIndex(GalleryIndex):
             candidates = np.concatenate(parts)
             distances, indices = ranked(gallery, queries, candidates, excluded)
             is_tied = distances[:, -1] == distances[:, shown - 1]
-            tied = np.flatnonzero(is_tied & (indices[:, -1] >= 0))
+            is_tied &= (indices[:, -1] >= 0) & (shown < needed < len(passing))
             distances, indices = distances[:, :shown], indices[:, :shown]
-            if len(tied) and shown < needed < len(passing):
-                # More items are equally near than the engine was asked for.
-                ids = [excluded[row] for row in tied]
-                exact = super()._found(queries[tied], k, ids, where)
-                distances[tied], indices[tied] = exact.distances, exact.indices
+            # Clusters may hold too few items for k groups. Other searches stay
+            # short: a `RetrievalGuarantee` counts on them for every k.
+            is_short = (indices[:, -1] < 0) & (column is not None)
+            left = np.flatnonzero(is_tied | is_short)
+            if len(left):
+                ids = [excluded[row] for row in left]
+                exact = super()._found(queries[left], k, ids, where)
+                distances[left], indices[left] = exact.distances, exact.indices
             return self._neighbors_at(
                 distances, indices, shown, gallery, column
             )
@@ -112,7 +119,9 @@ class ApproximateIndex(GalleryIndex):
         rows = np.delete(self._rows, removed)
         added = np.arange(len(rows), len(gallery))
         num_rows = 0 if self._engine is None else self._num_rows()
-        if not num_rows or 2 * len(rows) < num_rows:
+        is_stale = not num_rows or 2 * len(rows) < num_rows
+        has_doubled = len(gallery) > 2 * self._num_built
+        if is_stale or (has_doubled and self._learns()):
             self._rebuild(gallery)
             return
         vectors = gallery.vectors(added)
@@ -138,6 +147,7 @@ class ApproximateIndex(GalleryIndex):
         with self._threads.alone():
             self.gallery, self._engine = gallery, engine
             self._rows = np.arange(len(gallery))
+            self._num_built = len(gallery)
         if engine is not None and not self._finds_all():
             warn_below(own_recall(self), self.remedy)
 
@@ -150,6 +160,7 @@ class ApproximateIndex(GalleryIndex):
                     f"{self._num_rows()} and {len(self)} items."
                 )
             self._rows = np.arange(len(self))
+            self._num_built = len(self)
 
     def _write_engine(self, folder):
         if self._engine is not None and self._num_rows() != len(self):

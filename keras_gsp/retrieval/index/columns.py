@@ -12,6 +12,8 @@ RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 INT64 = np.iinfo("int64")
 # Whole floats up to here are the integers that they stand for.
 LARGEST_WHOLE = 2**53
+# Squared distances of larger coordinates leave float32.
+LARGEST_COORDINATE = 1e17
 
 
 def as_rows(rows: Any, name: str) -> np.ndarray:
@@ -34,9 +36,16 @@ def as_rows(rows: Any, name: str) -> np.ndarray:
 
 
 def checked_rows(rows: Any, name: str) -> np.ndarray:
-    """Returns a copy of embeddings (items, size) in float32, all finite."""
+    """Returns a copy of embeddings (items, size) in float32, none too large."""
     with np.errstate(over="ignore"):
-        return checked_embeddings(as_rows(rows, name).astype("float32"), name)
+        rows = checked_embeddings(as_rows(rows, name).astype("float32"), name)
+    largest = max(rows.max(), -rows.min())
+    if largest > LARGEST_COORDINATE:
+        raise ValueError(
+            f"`{name}` must be within {LARGEST_COORDINATE:g}, so that squared "
+            f"distances are finite. Received: {largest:g}."
+        )
+    return rows
 
 
 def checked_column(values: Any, count: int, name: str) -> np.ndarray:
@@ -69,10 +78,14 @@ def checked_ids(ids: Any, count: int) -> np.ndarray:
     return ids
 
 
-def plain_ids(ids: list[Any]) -> list[Any]:
-    """Returns ids as Python's numbers or strings; `None` stays."""
+def plain_ids(ids: list[Any], dtype: np.dtype) -> list[Any]:
+    """Returns ids of a kind as Python's numbers or strings; `None` stays."""
     given = [one for one in ids if one is not None]
-    plain = iter(checked_ids(given, len(given)).tolist() if given else ())
+    if not given:
+        return ids
+    checked = checked_ids(given, len(given))
+    check_kind("id", checked, dtype)
+    plain = iter(checked.tolist())
     return [one if one is None else next(plain) for one in ids]
 
 

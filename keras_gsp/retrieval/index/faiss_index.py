@@ -1,5 +1,6 @@
 """Nearest-neighbor search with faiss: graphs, clusters and compact codes."""
 
+import re
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,10 +20,11 @@ LEAST_WIDTH = 64
 
 
 class Engine(NamedTuple):
-    """faiss's index of rows from an origin."""
+    """faiss's index of rows from an origin; whether it learns from them."""
 
     index: Any
     origin: np.ndarray
+    learns: bool
 
 
 class FaissIndex(ApproximateIndex):
@@ -115,9 +117,10 @@ class FaissIndex(ApproximateIndex):
         faiss_index = _made(rows.shape[1], self.factory)
         _set_parameters(faiss_index, self.parameters)
         rows = np.ascontiguousarray(rows - origin)
+        learns = not faiss_index.is_trained
         faiss_index.train(rows)
         faiss_index.add(rows)
-        return Engine(faiss_index, origin)
+        return Engine(faiss_index, origin, learns)
 
     def _num_rows(self):
         return self._engine.index.ntotal
@@ -128,6 +131,9 @@ class FaissIndex(ApproximateIndex):
 
     def _finds_all(self):
         return self.factory == "Flat"
+
+    def _learns(self):
+        return self._engine.learns
 
     def _num_rescored(self, k):
         if not _has_codes(self._engine.index):
@@ -177,13 +183,21 @@ class FaissIndex(ApproximateIndex):
                 f"{self.embedding_size}. Received: {faiss_index.d}."
             )
         _set_parameters(faiss_index, self.parameters)
-        return Engine(faiss_index, np.array(facts["origin"], "float32"))
+        learns = not _made(self.embedding_size, self.factory).is_trained
+        origin = np.array(facts["origin"], "float32")
+        return Engine(faiss_index, origin, learns)
 
 
 def _made(size, factory):
     faiss = import_faiss()
     # An empty index: codes of 12 or 96 parts need a size they divide.
     sizes = (64, 1920) if size is None else (size,)
+    if re.search(r"IDMap|IVF0|(HNSW|NSG)[01](?!\d)", str(factory)):
+        # faiss ends the process for HNSW0; IDMap takes no rows without ids.
+        raise ValueError(
+            "`factory` must have at least one cluster or two links, and no "
+            f"IDMap, for the index keeps the ids. Received: {factory!r}."
+        )
     for size in sizes:
         try:
             return faiss.index_factory(size, factory, faiss.METRIC_L2)

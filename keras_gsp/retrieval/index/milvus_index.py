@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import shutil
+import threading
+import weakref
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +18,7 @@ from keras_gsp.ops.neighbors import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.columns import (
     blocks_of,
     check_fits,
+    check_kind,
     checked_ids,
     is_whole,
     shown,
@@ -44,6 +48,9 @@ TYPES = {"U": "VARCHAR", "i": "INT64", "u": "INT64", "f": "DOUBLE"}
 DTYPES = {"VARCHAR": "U", "INT64": "int64", "DOUBLE": "float64"}
 # Words of Milvus's filters, which no attribute can have as its name.
 WORDS = "and or not in like is null exists iso interval true false"
+# The indexes of this process that share an embedded engine, by its path.
+_SHARING: dict[str, weakref.WeakSet["MilvusIndex"]] = {}
+_OPENING = threading.Lock()
 
 
 class MilvusIndex(SearchIndex):
@@ -106,8 +113,11 @@ class MilvusIndex(SearchIndex):
                 "`collection` must be letters, digits and underscores. "
                 f"Received: collection={collection!r}."
             )
-        self.uri, self.collection = os.fspath(uri), collection
-        self._client = _connected(self.uri, token, timeout)
+        self.uri, self.collection = _absolute(os.fspath(uri)), collection
+        with _OPENING:
+            self._client: Any = _connected(self.uri, token, timeout)
+            if _is_path(self.uri):
+                _SHARING.setdefault(self.uri, weakref.WeakSet()).add(self)
         self._threads = OneWriter()
         # Size of the embeddings, and Milvus's types of the columns by name.
         self._schema: tuple[int | None, dict[str, str]] = None, {}
@@ -145,7 +155,7 @@ class MilvusIndex(SearchIndex):
         ids = as_list(ids)
         if self.embedding_size is None or not ids:
             return 0
-        ids = checked_ids(ids, len(ids)).tolist()
+        ids = self._checked_ids(ids)
         num_known = 0
         with self._threads.changing:
             for some in blocks_of(ids, READ_ROWS):
@@ -169,20 +179,27 @@ class MilvusIndex(SearchIndex):
         """Returns items as `upsert` takes them; see `SearchIndex.items`."""
         self._check_filled()
         ids = as_list(ids)
-        wanted = checked_ids(ids, len(ids)).tolist()
+        wanted = self._checked_ids(ids)
         rows: dict[Any, Any] = {}
-        for some in blocks_of(wanted, READ_ROWS):
+        for some in blocks_of(wanted, self._read_rows):
             found = self._rows({"id": some}, [*self._dtypes, "embedding"])
             rows |= {row["id"]: row for row in found}
         return self._items([rows[one] for one in wanted if one in rows])
 
     def close(self) -> None:
-        """Closes the database, so that another process can open it."""
-        self._client.close()
-        if _is_path(self.uri):
-            from milvus_lite.server_manager import server_manager_instance
+        """Closes the index; afterwards it answers no more.
 
-            server_manager_instance.release_server(self.uri)
+        Another process can open an embedded database when all its indexes
+        are closed.
+        """
+        with _OPENING:
+            if self._client is not None:
+                self._client.close()
+            self._client = None
+            if self.uri in _SHARING:
+                _SHARING[self.uri].discard(self)
+                if not _SHARING[self.uri]:
+                    _stop(self.uri)
 
     @property
     def _dtypes(self):
@@ -203,7 +220,9 @@ class MilvusIndex(SearchIndex):
                 for name, values in columns.items()
             }
             names = *columns, "embedding"
-            step = max(1, BATCH_NUMBERS // rows.shape[1])
+            # NumPy's strings have 4 bytes a letter, as many as UTF-8 at most.
+            sizes = [column.dtype.itemsize // 4 for column in columns.values()]
+            step = max(1, BATCH_NUMBERS // (rows.shape[1] + sum(sizes)))
             for some in blocks_of(range(len(rows)), step):
                 lists = [column[some].tolist() for column in columns.values()]
                 values = zip(*lists, list(rows[some]), strict=True)
@@ -269,15 +288,24 @@ class MilvusIndex(SearchIndex):
 
     def _all(self, fields):
         """Yields all items in blocks, in the order of their ids."""
-        if (size := self.embedding_size) is None:
+        if self.embedding_size is None:
             return
-        step = max(1, min(READ_ROWS, BATCH_NUMBERS // size))
-        options = {"batch_size": step, "output_fields": fields}
+        options = {"batch_size": self._read_rows, "output_fields": fields}
         with self._threads.reading():
             iterator = self._call("query_iterator", filter="", **options)
             while rows := iterator.next():
                 yield rows
             iterator.close()
+
+    @property
+    def _read_rows(self):
+        size = self.embedding_size or 1
+        return max(1, min(READ_ROWS, BATCH_NUMBERS // size))
+
+    def _checked_ids(self, ids):
+        ids = checked_ids(ids, len(ids))
+        check_kind("id", ids, self._dtypes["id"])
+        return ids.tolist()
 
     def _items(self, rows):
         columns = {
@@ -302,6 +330,13 @@ class MilvusIndex(SearchIndex):
     def _call(self, name, **arguments):
         from pymilvus.exceptions import MilvusException
 
+        is_lost = _is_path(self.uri) and not os.path.isdir(self.uri)
+        if self._client is None or is_lost:
+            raise RuntimeError(
+                "The index must be open, and its database be there. Received: "
+                f"{self.uri!r}, which was closed or removed; make another "
+                "`MilvusIndex`."
+            )
         try:
             return getattr(self._client, name)(self.collection, **arguments)
         except MilvusException as error:
@@ -443,7 +478,19 @@ def _connected(uri, token, timeout):
                 "`uri` must be a path ending in .db, or begin with http:// or "
                 f"https://. Received: uri={uri!r}."
             )
+        if os.path.isfile(uri):
+            raise ValueError(
+                "`uri` must be a folder of Milvus Lite 3, or new. Received: "
+                f"uri={uri!r}, a file, as version 2 wrote: embed the gallery "
+                "again, into another path."
+            )
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
+        if uri in _SHARING and not os.path.exists(uri):
+            # It was removed; the engine has the old items, and writes them.
+            for index in _SHARING[uri]:
+                index._client = None
+            _stop(uri)
+            shutil.rmtree(uri, ignore_errors=True)
         advice = "no other process may have it open; for several: "
     try:
         return pymilvus.MilvusClient(uri, token=token or "", timeout=timeout)
@@ -453,6 +500,19 @@ def _connected(uri, token, timeout):
             "docker run -p 127.0.0.1:19530:19530 milvusdb/milvus milvus run "
             f"standalone. Received: {error}."
         ) from error
+
+
+def _absolute(uri):
+    """A path stays valid when the working directory changes."""
+    return uri if "://" in uri else os.path.realpath(uri)
+
+
+def _stop(uri):
+    """Stops the embedded engine of a database."""
+    from milvus_lite.server_manager import server_manager_instance
+
+    del _SHARING[uri]
+    server_manager_instance.release_server(uri)
 
 
 def _is_path(uri):

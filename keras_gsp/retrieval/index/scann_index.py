@@ -122,6 +122,9 @@ class ScannIndex(ApproximateIndex):
     def _finds_all(self):
         return list(self.settings or ()) == ["score_brute_force"]
 
+    def _learns(self):
+        return not self._finds_all()
+
     def _proposed(self, queries, asked, **options):
         wanted = options.pop("pre_reorder_num_neighbors", None)
         rows, distances = self._engine.search_batched_parallel(

@@ -138,7 +138,8 @@ class SearchIndex:
         num_things = len(queries) // photographs
         excluded = [None] * num_things
         if exclude_ids is not None:
-            excluded = plain_ids(as_list(exclude_ids))
+            excluded = as_list(exclude_ids, "exclude_ids")
+            excluded = plain_ids(excluded, self._dtypes["id"])
         if len(excluded) != num_things:
             raise ValueError(
                 "`exclude_ids` must hold one id for each query. Received: "

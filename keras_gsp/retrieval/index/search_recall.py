@@ -57,6 +57,7 @@ def search_recall(
     """
     check_count(k=k)
     reference = index if reference is None else reference
+    reference._check_filled()
     queries = np.atleast_2d(np.asarray(queries))
     labels = checked_labels(labels, len(queries))
     num_positives = positives_of(reference, labels)

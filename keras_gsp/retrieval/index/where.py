@@ -15,13 +15,13 @@ Where = Mapping[str, Any]
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def as_list(values: Any) -> list[Any]:
+def as_list(values: Any, name: str = "ids") -> list[Any]:
     """Returns one value or several as a list."""
     if isinstance(values, str | bytes | os.PathLike):
         return [values]
     if isinstance(values, list | tuple | Set | range):
         return list(values)
-    array = np.atleast_1d(as_host_array(values))
+    array = np.atleast_1d(as_host_array(values, name))
     return (array[:, 0] if array.shape[1:] == (1,) else array).tolist()
 
 
@@ -29,7 +29,7 @@ def is_selected(
     where: Where | None, columns: Mapping[str, np.ndarray]
 ) -> np.ndarray | None:
     """Returns which items pass, (items,) booleans; `None` without a filter."""
-    if not where:
+    if where is None or where == {}:
         return None
     dtypes = {name: column.dtype for name, column in columns.items()}
     passed = np.ones(len(columns["id"]), bool)
@@ -48,9 +48,11 @@ def milvus_expression(
     where: Where | None, dtypes: Mapping[str, np.dtype]
 ) -> str:
     """Returns a filter as an expression of Milvus, `""` without a filter."""
+    if where is None:
+        return ""
     terms = [
         f"{name} {test} {_written(value)}"
-        for name, test, value in _conditions(where or {}, dtypes)
+        for name, test, value in _conditions(where, dtypes)
     ]
     return " and ".join(terms)
 
@@ -78,6 +80,11 @@ def _conditions(
     where: Where, dtypes: Mapping[str, np.dtype]
 ) -> Iterator[tuple[str, str, Any]]:
     """Yields name, "in" or ">=" or "<", and values that the column can hold."""
+    if not isinstance(where, Mapping):
+        raise TypeError(
+            '`where` must be a dict such as {"year": slice(2020, None)}. '
+            f"Received: where={where!r}."
+        )
     check_columns(where, dtypes, "where")
     for name, condition in where.items():
         dtype = dtypes[name]
@@ -91,7 +98,8 @@ def _conditions(
                 if end is not None:
                     yield name, *_bound(test, _checked(name, end, dtype), dtype)
             continue
-        values = [_checked(name, one, dtype) for one in as_list(condition)]
+        given = as_list(condition, "where")
+        values = [_checked(name, one, dtype) for one in given]
         if dtype.kind in "iu":
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
             values = [one for one in values if low <= one <= high]

@@ -218,13 +218,26 @@ def test_what_cannot_be_exact_is_refused_and_changes_nothing(kind, tmp_path):
     assert len(index) == 0
     # Neither kinds nor size were taken from a refused call.
     index.upsert(rows[:, :3], ["x", "y"], ["a", "b"], {"size": [0.5, 2.0]})
+    with pytest.raises(ValueError, match=r"within 1e\+17.*1e\+18"):
+        index.search(np.full((1, 3), -1e18))
     for where, error, message in [
+        ("size > 1", TypeError, "`where` must be a dict.*where='size > 1'"),
+        ([], TypeError, "`where` must be a dict"),
+        ({"size": None}, TypeError, "`where` must be.*NoneType"),
         ({"size": slice(0, np.inf)}, ValueError, "finite.*no end"),
         ({"size": np.nan}, ValueError, "finite"),
         ({"id": 1}, TypeError, "strings"),
     ]:
         with pytest.raises(error, match=message):
             index.count(where)
+    for call in (
+        index.delete,
+        index.items,
+        lambda ids: index.search(rows[:1, :3], 1, exclude_ids=ids),
+    ):
+        with pytest.raises(TypeError, match="`ids` must be strings"):
+            call([5])
+        assert call(["unknown"]) is not None
 
 
 @every_engine

@@ -92,6 +92,28 @@ def test_too_few_items_to_train_are_searched_exactly(factory, tmp_path):
     assert len(FaissIndex.load(tmp_path / "index")) == 920
 
 
+def test_codes_of_an_index_that_grows_are_learned_again(tmp_path):
+    index = FaissIndex(factory="SQ8")
+    for i in range(40):  # the codes of one item are all alike
+        index.upsert(ROWS[i : i + 1], None, [i])
+    exact = index.search_exactly(QUERIES, 10)
+    assert share(index.search(QUERIES, 10), exact) == 1.0
+    index.save(tmp_path / "index")
+    index = FaissIndex.load(tmp_path / "index")
+    index.upsert(99 * ROWS[40:], None, np.arange(40, 1500))
+    exact = index.search_exactly(99 * QUERIES, 10)
+    assert share(index.search(99 * QUERIES, 10), exact) > 0.98
+
+
+def test_k_groups_are_found_beyond_the_clusters_that_are_looked_into():
+    with pytest.warns(UserWarning, match="Raise `nprobe`"):
+        index = FaissIndex(ROWS, LABELS, factory="IVF64,Flat")
+    found = index.search(QUERIES[:5], 20, group_by="label")
+    assert (found.counts == 20).all()
+    assert all(len(set(row)) == 20 for row in found.groups.tolist())
+    assert (index.search(QUERIES[:5], 300).counts < 300).all()
+
+
 def test_a_graph_finds_many_neighbors_or_warns():
     rows = np.random.default_rng(0).normal(size=(2000, 32)).astype("float32")
     index = FaissIndex(rows, factory="HNSW32")
@@ -110,6 +132,9 @@ def test_bad_options_are_refused():
     for options, message in [
         ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
         ({"factory": None}, "factory=None"),
+        ({"factory": "HNSW0"}, "Received: 'HNSW0'"),
+        ({"factory": "IVF0,Flat"}, "one cluster or two.*'IVF0,Flat'"),
+        ({"factory": "IDMap,Flat"}, "the index keeps the ids"),
         ({"rescore": 50}, "rescore=50, factory='Flat'"),
         ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
         ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),

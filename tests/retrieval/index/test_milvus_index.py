@@ -1,5 +1,6 @@
 """MilvusIndex on the embedded engine: graph, restarts, errors."""
 
+import shutil
 import sys
 import warnings
 
@@ -9,7 +10,12 @@ import pytest
 from keras_gsp.retrieval import ExactIndex, MatchThreshold, MilvusIndex
 from keras_gsp.retrieval.index import milvus_index
 from keras_gsp.retrieval.space import SpaceFingerprint
-from tests.retrieval.index.test_indexes import COLORS, columns, same
+from tests.retrieval.index.test_indexes import (
+    COLORS,
+    columns,
+    random_rows,
+    same,
+)
 
 pymilvus = pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -150,6 +156,60 @@ def test_equal_items_hide_no_others_by_default(index):
         index.build({"index_type": "HNSW", "params": poor})
 
 
+def test_indexes_of_one_database_are_closed_one_by_one(
+    index, tmp_path, monkeypatch
+):
+    (tmp_path / "link").symlink_to(tmp_path)
+    other = MilvusIndex(tmp_path / "link" / "gallery.db", "animals")
+    monkeypatch.chdir(tmp_path)
+    third = MilvusIndex("gallery.db", "things")
+    index.upsert(np.eye(2), ["a", "b"], [1, 2])
+    other.upsert(np.eye(3), None, [5, 6, 7])
+    for _ in range(2):
+        index.close()
+    monkeypatch.chdir("/")
+    assert len(other) == 3 and third.search(np.eye(2), 1).ids[1, 0] == 2
+    with pytest.raises(RuntimeError, match="must be open.*was closed"):
+        index.search(np.eye(2), 1)
+    lock = tmp_path / "gallery.db" / "LOCK"
+    other.close()
+    assert len(third) == 2 and not is_free(lock)
+    third.close()
+    assert is_free(lock)
+
+
+def test_a_removed_database_is_not_written_to(index, tmp_path):
+    path = tmp_path / "gallery.db"
+    index.upsert(np.eye(2), ["a", "b"], [1, 2])
+    shutil.rmtree(path)
+    for call in (len, lambda one: one.upsert(np.eye(2), ["a", "b"], [3, 4])):
+        with pytest.raises(RuntimeError, match="closed or removed"):
+            call(index)
+    again = MilvusIndex(path, "things")
+    assert len(again) == 0
+    again.upsert(np.eye(3), None, ["a", "b", "c"])
+    again.close()
+    again = MilvusIndex(path, "things")
+    assert len(again) == 3 and again.embedding_size == 3
+    with pytest.raises(RuntimeError, match="closed or removed"):
+        len(index)
+    again.close()
+
+
+def test_long_texts_are_sent_in_small_messages(index, monkeypatch):
+    monkeypatch.setattr(milvus_index, "BATCH_NUMBERS", 10_000)
+    real, sizes = index._client.upsert, []
+
+    def noted(*arguments, data, **options):
+        sizes.append(sum(len(row["text"]) for row in data))
+        return real(*arguments, data=data, **options)
+
+    monkeypatch.setattr(index._client, "upsert", noted)
+    texts = [f"{i:02}" * 1000 for i in range(20)]
+    index.upsert(random_rows(20), None, np.arange(20), {"text": texts})
+    assert max(sizes) <= 10_000 and index.items([7])[3]["text"][0] == texts[7]
+
+
 def test_a_database_that_is_open_elsewhere_is_refused(tmp_path):
     fcntl = pytest.importorskip("fcntl")
     path = tmp_path / "gallery.db"
@@ -161,9 +221,22 @@ def test_a_database_that_is_open_elsewhere_is_refused(tmp_path):
             MilvusIndex(path, "things")
 
 
-def test_bad_addresses_are_refused():
+def is_free(lock):
+    """Whether no process holds a lock."""
+    fcntl = pytest.importorskip("fcntl")
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_bad_addresses_are_refused(tmp_path):
+    (tmp_path / "old.db").write_bytes(b"SQLite format 3")
     for uri, collection, error, message in [
         ("gallery", "a", ValueError, "path ending in .db"),
+        (tmp_path / "old.db", "a", ValueError, "a file, as version 2 wrote"),
         ("ftp://gallery.db", "a", ValueError, "begin with http"),
         ("gallery.db", "a b", ValueError, "letters, digits"),
         ("http://127.0.0.1:9", "a", RuntimeError, "is it running.*docker run"),

@@ -44,3 +44,8 @@ def test_the_loss_of_rounded_embeddings_is_measured():
     assert facts["map_at_r_exact"] == pytest.approx(
         facts["map_at_r_approximate"], abs=0.01
     )
+
+
+def test_an_empty_index_is_refused():
+    with pytest.raises(RuntimeError, match="call `upsert` first"):
+        search_recall(ExactIndex(), np.eye(3), [1, 2, 3])
