@@ -23,9 +23,9 @@ class ApproximateIndex(GalleryIndex):
     The engine numbers its rows in the order of their arrival. It keeps
     deleted items, which a search skips, until it is built again: when they
     are the majority, or when the index is saved. Clusters and codes that were
-    learned from the first items also stay until then. Too few items to learn
-    from are searched exactly, with a warning. Readers see gallery, rows and
-    engine of one moment.
+    learned from the first items are learned again when the gallery is more
+    than twice as large. Too few items to learn from are searched exactly, with
+    a warning. Readers see gallery, rows and engine of one moment.
     """
 
     # What to do about a low recall.
@@ -33,6 +33,8 @@ class ApproximateIndex(GalleryIndex):
     _engine: Any = None
     # Row in the engine of each item of the gallery, rising.
     _rows: np.ndarray = np.zeros(0, "int64")
+    # Items that the engine was built from.
+    _num_learned = 0
     # An engine of a gallery that is not empty; `RuntimeError`: too few items.
     _built: Callable[[Gallery], Any]
     _num_rows: Callable[[], int]
@@ -112,7 +114,8 @@ class ApproximateIndex(GalleryIndex):
         rows = np.delete(self._rows, removed)
         added = np.arange(len(rows), len(gallery))
         num_rows = 0 if self._engine is None else self._num_rows()
-        if not num_rows or 2 * len(rows) < num_rows:
+        is_outgrown = len(gallery) > 2 * self._num_learned and self._learns()
+        if not num_rows or 2 * len(rows) < num_rows or is_outgrown:
             self._rebuild(gallery)
             return
         vectors = gallery.vectors(added)
@@ -138,6 +141,7 @@ class ApproximateIndex(GalleryIndex):
         with self._threads.alone():
             self.gallery, self._engine = gallery, engine
             self._rows = np.arange(len(gallery))
+            self._num_learned = len(gallery)
         if engine is not None and not self._finds_all():
             warn_below(own_recall(self), self.remedy)
 
@@ -150,6 +154,7 @@ class ApproximateIndex(GalleryIndex):
                     f"{self._num_rows()} and {len(self)} items."
                 )
             self._rows = np.arange(len(self))
+            self._num_learned = len(self)
 
     def _write_engine(self, folder):
         if self._engine is not None and self._num_rows() != len(self):
@@ -157,6 +162,10 @@ class ApproximateIndex(GalleryIndex):
         if self._engine is None:
             return {"is_trained": False}
         return self._write(folder)
+
+    def _learns(self) -> bool:
+        """Whether the engine depends on the items that it was built from."""
+        return not self._finds_all()
 
     def _num_rescored(self, k: int) -> int:
         """Least number of candidates to compare exactly."""

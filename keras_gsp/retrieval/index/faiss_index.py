@@ -129,6 +129,9 @@ class FaissIndex(ApproximateIndex):
     def _finds_all(self):
         return self.factory == "Flat"
 
+    def _learns(self):
+        return not _made(self.embedding_size, self.factory).is_trained
+
     def _num_rescored(self, k):
         if not _has_codes(self._engine.index):
             return 0

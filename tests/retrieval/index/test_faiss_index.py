@@ -92,6 +92,19 @@ def test_too_few_items_to_train_are_searched_exactly(factory, tmp_path):
     assert len(FaissIndex.load(tmp_path / "index")) == 920
 
 
+@pytest.mark.parametrize("factory", ["SQ8", "HNSW16_SQ8", "IVF1,SQ8"])
+def test_what_a_factory_learned_from_few_items_is_learned_again(
+    factory, tmp_path
+):
+    # The range of one item makes all other items one code.
+    index = FaissIndex(ROWS[:1], factory=factory)
+    index.add(ROWS[1:], ids=range(1, 1500))
+    index.save(tmp_path / "index")
+    exact = ExactIndex(ROWS).search(QUERIES, 10)
+    for one in (index, FaissIndex.load(tmp_path / "index")):
+        assert share(one.search(QUERIES, 10), exact) > 0.95
+
+
 def test_a_graph_finds_many_neighbors_or_warns():
     rows = np.random.default_rng(0).normal(size=(2000, 32)).astype("float32")
     index = FaissIndex(rows, factory="HNSW32")
