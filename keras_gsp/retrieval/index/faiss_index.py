@@ -43,8 +43,9 @@ class FaissIndex(ApproximateIndex):
 
     A recall below .98 of the index's own items, tried when it is built, is
     warned of, and so are too few items to train a factory on, which are
-    searched exactly. With `load(path, mmap=True)` only faiss's own rows or
-    codes are in memory.
+    searched exactly. A factory that was trained is trained again when the
+    gallery is more than twice as large. With `load(path, mmap=True)` only
+    faiss's own rows or codes are in memory.
 
     Args:
         embeddings: as for `ExactIndex`, and so are `labels` and `ids`.
