@@ -34,7 +34,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     Args:
         dataset: the queries: a finite `tf.data.Dataset` or
             `keras.utils.PyDataset` of (images, labels) batches, or a tuple of
-            two arrays.
+            two arrays. Images may be a dict of an encoder's inputs.
         name: prefix of the logs.
         gallery: the images searched in, of the same types. `None`: `dataset`
             searches itself, without each query's own image.
@@ -162,9 +162,16 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         images, labels = [], []
         for batch, own in batches:
             chosen = np.isin(own, self._classes)
-            images.append(np.asarray(batch)[chosen])
+            images.append(
+                keras.tree.map_structure(
+                    lambda one, chosen=chosen: np.asarray(one)[chosen], batch
+                )
+            )
             labels.append(own[chosen])
-        arrays = np.concatenate(images), np.concatenate(labels)
+        joined = keras.tree.map_structure(
+            lambda *parts: np.concatenate(parts), *images
+        )
+        arrays = joined, np.concatenate(labels)
         return LabeledBatches(arrays, batches.name, batches.batch_size)
 
     def _encoder(self):

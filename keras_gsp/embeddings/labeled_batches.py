@@ -8,10 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labeled_embeddings import (
-    checked_embeddings,
-    checked_labels,
-)
+from keras_gsp.embeddings.label_codes import as_host_array, checked_labels
+from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
 from keras_gsp.embeddings.processes import predictor
 
 
@@ -28,7 +26,7 @@ def batches_of(
             rows: Any = slice(start, start + batch_size)
             if order is not None:
                 rows = order[rows]
-            yield tuple(array[rows] for array in dataset)
+            yield tuple(_rows_of(array, rows) for array in dataset)
     elif isinstance(dataset, keras.utils.PyDataset):
         for index in range(dataset.num_batches):
             yield dataset[index]
@@ -38,12 +36,19 @@ def batches_of(
         yield from dataset
 
 
+def _rows_of(array, rows):
+    if isinstance(array, dict):
+        return {name: _rows_of(one, rows) for name, one in array.items()}
+    return array[rows]
+
+
 class LabeledBatches:
     """Iterates over (images, labels) batches, any number of times.
 
     The data set is a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
     such batches, or a tuple of two arrays, cut into batches of `batch_size`.
-    `name` is its name in errors.
+    Images may be a dict of arrays, the inputs of an encoder by name. `name` is
+    the data set's name in errors.
     """
 
     def __init__(self, dataset: Any, name: str, batch_size: int) -> None:
@@ -65,17 +70,15 @@ class LabeledBatches:
         """Yields (images, labels) batches, labels as a flat NumPy array."""
         num_batches = 0
         for batch in batches_of(self.dataset, self.batch_size):
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                raise TypeError(
-                    f"`{self.name}` must yield (images, labels). "
-                    f"Received: {_structure(batch)}."
-                )
+            check_pair(batch, self.name)
             images, labels = batch
-            labels = np.asarray(labels)
+            labels = as_host_array(labels, f"labels of {self.name}")
             # `evaluation_batches` yields codes of names.
             names = getattr(self.dataset, "class_names", None)
             labels = labels if names is None else names[labels]
-            yield images, checked_labels(labels, len(labels), self.name)
+            length = len(keras.tree.flatten(images)[0])
+            labels = checked_labels(labels, length, f"labels of {self.name}")
+            yield images, labels
             num_batches += 1
         if not num_batches:
             raise ValueError(
@@ -111,29 +114,60 @@ class LabeledBatches:
                 f"Received: {len(arrays)}."
             )
         images, labels = arrays
-        if len(images) != len(labels) or not len(images):
+        labels = as_host_array(labels, f"labels of {self.name}")
+        if isinstance(images, dict):
+            images = {name: _as_array(one) for name, one in images.items()}
+        else:
+            images = _as_array(images)
+        lengths = [len(one) for one in keras.tree.flatten(images)]
+        count = labels.shape[0] if labels.ndim else 0
+        if {*lengths} != {count} or not count:
             raise ValueError(
                 f"`{self.name}` must hold as many labels as images, at least "
-                f"one. Received: {len(images)} images, {len(labels)} labels."
+                f"one. Received: {lengths[0]} images, {count} labels."
             )
-        if not hasattr(labels, "dtype"):
-            labels = np.asarray(labels)
-        if not hasattr(images, "dtype"):
-            images = ops.convert_to_numpy(images)
         self.dataset = images, labels
 
     def _check_tf_dataset(self, dataset):
-        spec = dataset.element_spec
-        if not isinstance(spec, tuple | list) or len(spec) != 2:
-            raise TypeError(
-                f"`{self.name}` must yield (images, labels). "
-                f"Received: {_structure(spec)}."
-            )
+        check_spec(dataset.element_spec, self.name)
         if int(dataset.cardinality()) == -1:
             raise ValueError(
                 f"`{self.name}` must be finite. Received: an infinite data "
                 "set; end it with `.take(num_batches)`."
             )
+
+
+def check_pair(
+    batch: Any, name: str, *, may_have_weights: bool = False
+) -> None:
+    """Raises `TypeError` unless a batch is (images, labels)."""
+    sizes = (2, 3) if may_have_weights else (2,)
+    if not isinstance(batch, tuple | list) or len(batch) not in sizes:
+        raise TypeError(
+            f"`{name}` must yield (images, labels). "
+            f"Received: {_structure(batch)}."
+        )
+
+
+def check_spec(spec: Any, name: str, *, may_have_weights: bool = False) -> None:
+    """Checks the structure of a tf.data.Dataset's elements, and their batch.
+
+    `ValueError` for single images, whose labels are scalars or have another
+    first size.
+    """
+    check_pair(spec, name, may_have_weights=may_have_weights)
+    shapes = [one.shape for one in keras.tree.flatten(spec)]
+    shapes = [shape for shape in shapes if shape.rank is not None]
+    sizes = {shape[0] if shape.rank else "none" for shape in shapes} - {None}
+    if "none" in sizes or len(sizes) > 1:
+        raise ValueError(
+            f"`{name}` must yield batches; end it with `.batch(64)`. "
+            f"Received: elements of shapes {[tuple(one) for one in shapes]}."
+        )
+
+
+def _as_array(values):
+    return values if hasattr(values, "dtype") else ops.convert_to_numpy(values)
 
 
 def _is_tf_dataset(dataset):

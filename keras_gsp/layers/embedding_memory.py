@@ -120,6 +120,11 @@ class EmbeddingMemory(ConfiguredLayer):
             excluded,
         )
 
+    def reset_state(self) -> None:
+        """Empties the memory; the steps of the warm-up stay counted."""
+        for state in (self.position, self.num_filled):
+            state.assign(0)
+
     @property
     def is_warm(self) -> Tensor:
         """Boolean scalar tensor: whether more than `warmup_steps` steps ran."""

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_gsp.embeddings.label_codes import as_host_array, label_codes
+from keras_gsp.embeddings.labeled_batches import check_pair, check_spec
 
 _SMALL = np.iinfo("int32")
 _EXACT = 2**24
@@ -37,6 +38,12 @@ def labels_for_backend(
         _check_not_strings(array.dtype)
     if array.ndim > 1 and array.shape[1:] != (1,):
         return labels
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ValueError(
+            "Labels must not be NaN. Received: "
+            f"{np.isnan(array).sum()} NaN of {len(array)}. Leave these samples "
+            "out, or give them the `ignored_label` of the loss."
+        )
     if num_classes is not None:
         return _class_numbers(array, num_classes, ignored)
     if is_batch and not _are_small(array):
@@ -58,13 +65,20 @@ def labels_for_backend(
 def check_data_set(
     dataset: Any, num_classes: int | None, ignored: int | None
 ) -> None:
-    """Raises for labels of a data set that would fail inside a step.
+    """Raises for a data set that would fail inside a step.
 
-    On JAX, which cannot raise in a step, and of a `PyDataset` the first batch
-    is checked; of other data sets that their labels are no strings.
+    It must yield batches of images and labels. On JAX, which cannot raise in a
+    step, and of a `PyDataset` the first batch is checked; of other data sets
+    that their labels are no strings.
     """
+    if hasattr(dataset, "shape") or isinstance(dataset, dict | list | tuple):
+        raise TypeError(
+            "Labels must be given beside arrays: `fit(images, labels)`. "
+            "Received: no labels."
+        )
     spec = getattr(dataset, "element_spec", None)
-    if isinstance(spec, tuple | list) and len(spec) > 1:
+    if spec is not None:
+        check_spec(spec, "x", may_have_weights=True)
         for one in keras.tree.flatten(spec[1]):
             _check_not_strings(getattr(one, "dtype", None))
     if isinstance(dataset, keras.utils.PyDataset):
@@ -73,7 +87,8 @@ def check_data_set(
         batch = next(iter(dataset), None)
     else:
         return
-    if isinstance(batch, tuple | list) and len(batch) > 1:
+    if batch is not None:
+        check_pair(batch, "x", may_have_weights=True)
         labels_for_backend(batch[1], num_classes, ignored, is_batch=True)
 
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops, tree
 
+from keras_gsp.embeddings.label_codes import as_host_array
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.processes import as_numpy
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
@@ -183,6 +184,8 @@ class MetricLearner(Configured, keras.Model):
         if log_regularizer_share:
             self.regularizer_share = keras.metrics.Mean("regularizer_share")
         self.halves_seed = keras.random.SeedGenerator(seed)
+        # The labels whose codes are in the memory, `None`: numbers as given.
+        self._names: tuple | None = None
         self.anchored = self.progress = None
         if anchor_weight is not None:
             self.anchored = AnchoredWeights(anchor_weight, name="anchored")
@@ -239,12 +242,13 @@ class MetricLearner(Configured, keras.Model):
         """
         # In a loaded learner, whose factors were merged when it was saved.
         restart_factors(self.encoder)
-        y = self._checked_labels(y, x, self._num_classes())
-        given = kwargs.get("validation_data")
-        if isinstance(given, tuple) and len(given) == 2:
-            kwargs["validation_data"] = given[0], self._checked_labels(given[1])
-        elif given is not None:
-            self._checked_labels(None, given)
+        given, y = y, self._checked_labels(y, x, self._num_classes())
+        self._forget_other_labels(given, y)
+        data = kwargs.get("validation_data")
+        if isinstance(data, tuple) and len(data) == 2:
+            kwargs["validation_data"] = data[0], self._checked_labels(data[1])
+        elif data is not None:
+            self._checked_labels(None, data)
         # Keras would warn that it ignores its own default.
         if hasattr(x, "element_spec") and len(args) < 7:
             kwargs.setdefault("shuffle", False)
@@ -441,6 +445,19 @@ class MetricLearner(Configured, keras.Model):
         if y is not None:
             return labels_for_backend(y, num_classes, ignored, is_batch)
         return check_data_set(x, num_classes, ignored)
+
+    def _forget_other_labels(self, given, labels):
+        """Empties a memory whose labels are the codes of other labels."""
+        if self.memory is None:
+            return
+        names = None
+        if given is not None:
+            given = as_host_array(given).ravel()
+            if not np.array_equal(given, np.ravel(labels)):
+                names = tuple(np.unique(given).tolist())
+        if names != self._names and self.memory.built:
+            self.memory.reset_state()
+        self._names = names
 
     def _num_classes(self):
         """Classes that have proxies or class embeddings, `None` without."""

@@ -14,6 +14,7 @@ from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.halves import Seed
 from keras_gsp.ops.pairs import PairWeights, chosen_entries, fold_positives
 from keras_gsp.ops.precision import full_matmul, larger, smaller
+from keras_gsp.ops.preconditions import concrete_value
 from keras_gsp.ops.tensor import Tensor
 
 # Distance-weighted sampling: distances are raised to at least the first, and
@@ -105,6 +106,13 @@ def distance_weighted_pairs(
         section 4.1; 0.5 and 1.4 are from its code.
     """
     distances = _distances(embeddings, references)
+    on_jax = keras.backend.backend() == "jax"
+    if seed is None and on_jax and concrete_value(distances) is None:
+        raise ValueError(
+            "`seed` must be given for draws inside a compiled step on JAX, for "
+            'example with `miner="distance_weighted", seed=0`. '
+            "Received: seed=None."
+        )
     is_positive, is_negative, _ = _both_kinds(weights)
     size = ops.cast(ops.shape(embeddings)[-1], distances.dtype)
     capped = larger(distances, _CUTOFF)

@@ -67,6 +67,27 @@ def test_logs_hold_the_scores_of_the_trained_weights():
     assert not any("num" in name for name in history.history)
 
 
+@pytest.mark.parametrize("kind", [as_tf_dataset, lambda x, y: [x, y]])
+@pytest.mark.parametrize("options", [{}, {"max_classes": 4}])
+def test_images_may_be_inputs_by_name(kind, options):
+    images, labels = small_set()
+    inputs = {"image": keras.Input((4, 4, 1), name="image")}
+    outputs = keras.layers.Flatten()(inputs["image"])
+    evaluation = RetrievalEvaluation(
+        kind({"image": images}, labels), batch_size=7, **options
+    )
+    evaluation.set_model(keras.Model(inputs, outputs))
+    expected = retrieval_scores(images.reshape(len(images), -1), labels)
+    assert evaluation.evaluate() == pytest.approx(expected)
+
+
+def test_names_beside_numbers_are_no_labels():
+    images, labels = small_set(per_class=2)
+    mixed = ["a", "a", *labels[2:].tolist()]
+    with pytest.raises(TypeError, match="labels of dataset.*'int', 'str'"):
+        RetrievalEvaluation((images, mixed))
+
+
 @pytest.mark.parametrize("kind", [as_tf_dataset, Batches, lambda x, y: [x, y]])
 def test_every_kind_of_data_set_gives_the_same_scores(kind):
     images, labels = small_set()

@@ -48,6 +48,40 @@ def test_labels_of_any_kind_train_as_their_codes(kind):
     assert fit(CODES, learner, validation_data=validation) > 0.0
 
 
+def test_a_memory_forgets_the_codes_of_other_names():
+    def after(first, then):
+        learner = learner_of(memory=gsp.layers.EmbeddingMemory(16))
+        fit(first, learner)
+        return fit(then, learner)
+
+    names = LABELS["strings"]
+    others, more = np.char.add(names, "s"), CODES + 4
+    known = after(CODES, CODES)
+    assert after(names, names) == pytest.approx(known, rel=1e-6)
+    # New classes have no positive in the memory.
+    learner = learner_of(memory=gsp.layers.EmbeddingMemory(8))
+    fit(CODES, learner)
+    assert fit(more, learner) == pytest.approx(after(names, others), rel=1e-6)
+    assert after(names, CODES) == pytest.approx(after(names, others), rel=1e-6)
+
+
+@pytest.mark.parametrize("parts", [{}, {"memory": True}, {"proxies": True}])
+def test_nan_among_labels_is_refused_before_training(parts):
+    layers = {
+        "memory": gsp.layers.EmbeddingMemory(16),
+        "proxies": gsp.layers.ClassProxies(4),
+    }
+    learner = learner_of(**{name: layers[name] for name in parts})
+    before = learner.get_weights()
+    labels = np.where(CODES == 3, np.nan, CODES)
+    for use in (learner.fit, learner.train_on_batch):
+        with pytest.raises(ValueError, match="NaN|nan"):
+            use(IMAGES, labels)
+    with pytest.raises(ValueError, match="NaN. Received: 2 NaN of 8"):
+        learner.evaluate(IMAGES, labels)
+    np.testing.assert_equal(learner.get_weights(), before)
+
+
 def test_an_ignored_label_stays_ignored():
     loss = gsp.losses.ContrastiveLoss(ignored_label=-1)
     labels = np.where(CODES == 2, -1, CODES)
@@ -102,6 +136,49 @@ def test_a_data_set_of_names_leaves_the_weights_alone():
             use(names, verbose=0)
     assert learner.predict(names, verbose=0).shape == (8, 4)
     assert all(np.isfinite(weight).all() for weight in learner.get_weights())
+
+
+class OneBatch(keras.utils.PyDataset):
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return self.batch
+
+
+@pytest.mark.parametrize(
+    ("batch", "received"),
+    [
+        ({"image": IMAGES, "label": CODES}, r"keys \['image', 'label'\]"),
+        (IMAGES, "Received: "),
+    ],
+)
+def test_a_data_set_without_labels_is_refused_by_its_structure(batch, received):
+    tf = pytest.importorskip("tensorflow")
+    learner = learner_of()
+    tensors = tf.data.Dataset.from_tensors(batch)
+    for data in (tensors, OneBatch(batch)):
+        with pytest.raises(TypeError, match=rf"\(images, labels\).*{received}"):
+            learner.fit(data, verbose=0)
+    with pytest.raises(TypeError, match="no labels"):
+        learner.fit(batch, verbose=0)
+
+
+@pytest.mark.parametrize("labels", [CODES, CODES[:, None]])
+def test_single_images_are_no_batches(labels):
+    tf = pytest.importorskip("tensorflow")
+    data = tf.data.Dataset.from_tensor_slices((IMAGES, labels))
+    learner, match = learner_of(), r"batch\(64\)"
+    with pytest.raises(ValueError, match=match):
+        learner.fit(data, verbose=0)
+    with pytest.raises(ValueError, match=match):
+        learner.fit(IMAGES, CODES, validation_data=data, verbose=0)
+    with pytest.raises(ValueError, match=match):
+        gsp.callbacks.RetrievalEvaluation(data)
 
 
 def test_labels_that_need_codes_are_refused_for_one_batch():

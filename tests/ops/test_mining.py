@@ -108,6 +108,20 @@ def test_distance_weighted_draws_a_negative_for_each_positive():
     assert len(draws) > 1  # No seed, new draws.
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="JAX compiles no new draws"
+)
+def test_draws_without_a_seed_are_refused_in_a_step_on_jax():
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    learner = gsp.models.MetricLearner(encoder)
+    loss = gsp.losses.MarginLoss(miner="distance_weighted")
+    learner.compile("sgd", loss=loss)
+    before = learner.get_weights()
+    with pytest.raises(ValueError, match="seed=0"):
+        learner.fit(np.ones((9, 4)), LABELS, verbose=0)
+    np.testing.assert_equal(learner.get_weights(), before)
+
+
 @on_tensorflow
 def test_distance_weighted_draws_evenly_over_distances():
     """4,000 times the same anchor: how often each negative is drawn."""
