@@ -122,8 +122,22 @@ def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
         layer.adapt(embeddings, labels if is_learned else None)
 
 
+def fitted_images(images: ImageSet) -> ImageSet:
+    """Returns the images that closed forms are fitted to, some of each class.
+
+    Eight of each class, then eight more, until they are `PROJECTED`.
+    """
+    order = np.argsort(images.labels, kind="stable")
+    counts = np.bincount(images.labels)
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    rounds = (np.arange(len(images)) - starts) // 8
+    turns = np.random.default_rng(0).permutation(len(counts))
+    drawn = order[np.lexsort((turns[images.labels[order]], rounds))]
+    return images.subset(np.sort(drawn[:PROJECTED]))
+
+
 def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
-    """Starts the projection with the main directions of pooled features.
+    """Starts the projection from pooled features, as the recipe says.
 
     It stays random, with a warning, where these are fewer than its outputs.
     """
@@ -131,7 +145,8 @@ def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
     layer = layers.get("projection")
     if layer is None or recipe.projection_start == "random":
         return
-    count, channels = min(len(images), PROJECTED), layer.kernel.shape[-2]
+    images = fitted_images(images)
+    count, channels = len(images), layer.kernel.shape[-2]
     if recipe.embedding_size > min(channels, count - 1):
         warnings.warn(
             f"The projection starts at random: embedding_size="
@@ -140,11 +155,10 @@ def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
             stacklevel=2,
         )
         return
-    rows = np.linspace(0, len(images) - 1, count).astype(int)
     gsp.models.start_projection(
         learner.encoder,
-        evaluation_batches(recipe, images.subset(rows)),
-        whiten=recipe.projection_start == "whitening",
+        evaluation_batches(recipe, images),
+        shrinkage=1.0 if recipe.projection_start == "pca" else None,
         seed=recipe.seed,
     )
 
