@@ -18,7 +18,7 @@ MAX_IMAGES = 10_000
 # Their local features are enough to choose prototypes from.
 NUM_ADAPTED = 1_000
 # Of learned whitening, see docs/results/whitening.md.
-SHRINKAGE = 0.3
+SHRINKAGE = 0.8
 
 
 def start_projection(
@@ -50,7 +50,7 @@ def start_projection(
             batches, or such with labels, (images, labels), for learned
             whitening. Take training images only; 10,000 of them are used,
             drawn at random from arrays, else the first.
-        shrinkage: of the covariance, in [0, 1]; 1 is PCA. Default `None`: 0.3
+        shrinkage: of the covariance, in [0, 1]; 1 is PCA. Default `None`: 0.8
             with labels, else 1. See `Whitening`.
         seed: integer seed of that draw and of `adapt`.
 

@@ -107,11 +107,19 @@ def build_regularizer(recipe: Recipe) -> Any:
     return None
 
 
-def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
-    """Starts statistics, projection and prototypes from training images."""
+def start_from_data(
+    recipe: Recipe,
+    learner: Any,
+    images: ImageSet,
+    shrinkage: float | None = None,
+) -> None:
+    """Starts statistics, projection and prototypes from training images.
+
+    `shrinkage` is that of a projection which starts from learned whitening.
+    """
     batches = training_batches(recipe, images).take(START_BATCHES)
     settle_statistics(recipe, learner, batches)
-    start_projection(recipe, learner, images)
+    start_projection(recipe, learner, images, shrinkage)
     start_prototypes(recipe, learner, batches)
     if recipe.whitening != "none":
         layer = learner.encoder.get_layer("whitening")
@@ -136,7 +144,12 @@ def fitted_images(images: ImageSet) -> ImageSet:
     return images.subset(np.sort(drawn[:PROJECTED]))
 
 
-def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
+def start_projection(
+    recipe: Recipe,
+    learner: Any,
+    images: ImageSet,
+    shrinkage: float | None = None,
+) -> None:
     """Starts the projection from pooled features, as the recipe says.
 
     It stays random, with a warning, where these are fewer than its outputs.
@@ -158,7 +171,7 @@ def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
     gsp.models.start_projection(
         learner.encoder,
         evaluation_batches(recipe, images),
-        shrinkage=1.0 if recipe.projection_start == "pca" else None,
+        shrinkage=1.0 if recipe.projection_start == "pca" else shrinkage,
         seed=recipe.seed,
     )
 
