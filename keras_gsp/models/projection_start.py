@@ -10,46 +10,54 @@ from keras_gsp.embeddings.labeled_batches import batches_of
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
+from keras_gsp.layers.whitening import Whitening
 from keras_gsp.models.encoder import features_before
 
 BATCH_SIZE = 64
 MAX_IMAGES = 10_000
 # Their local features are enough to choose prototypes from.
 NUM_ADAPTED = 1_000
+# Of learned whitening, see docs/results/whitening.md.
+SHRINKAGE = 0.8
 
 
 def start_projection(
-    encoder: keras.Model, images: Any, *, whiten: bool = False, seed: int = 0
+    encoder: keras.Model,
+    images: Any,
+    *,
+    shrinkage: float | None = None,
+    seed: int = 0,
 ) -> None:
-    r"""Starts the layer `"projection"` from PCA or whitening of the features.
+    r"""Starts the layer `"projection"` from learned whitening or PCA.
 
     A projection that starts at random loses most of what a pretrained
-    backbone knows, and training may not bring it back. From PCA an encoder
-    begins about where the backbone's own pooled features are. Train it at a
-    tenth of the learning rate that a random start needs.
+    backbone knows, and training may not bring it back. From class labels and
+    the pooled features an encoder begins about where `Whitening` ends, without
+    labels about where the features are. Train it at a tenth of the learning
+    rate that a random start needs, or less.
 
-    With C the covariance of the pooled features, and :math:`V` its leading
-    eigenvectors with eigenvalues :math:`v`, the kernel is V for PCA, and
-    :math:`V / \sqrt{v}` of the shrunk covariance
-    :math:`(1 - s) C + s\, \mathrm{tr}(C) / d\, I` for whitening; s is the
-    estimate of Ledoit and Wolf. A bias becomes minus the projected mean.
-    Prototypes behind the projection (of `GeneralizedSumPooling`, `OTKPooling`,
-    `PrototypeHistogram`) are then chosen among projected local features by
-    their `adapt`; in an encoder without projection that is all that happens.
+    The kernel is the one that `Whitening.adapt` fits to the pooled features,
+    times a factor that gives its columns a mean square length of 1, as PCA's.
+    A bias becomes minus the projected mean. Prototypes behind the projection
+    (of `GeneralizedSumPooling`, `OTKPooling`, `PrototypeHistogram`) are then
+    chosen among projected local features by their `adapt`; in an encoder
+    without projection that is all that happens.
 
     Args:
         encoder: an encoder of `build_encoder`, or another functional model
             with a dense or 1x1 convolution layer named `"projection"`.
         images: inputs of the encoder: an array, or a finite data set of
-            batches, with or without labels. Take training images only; 10,000
-            of them are used, drawn at random from an array, else the first.
-        whiten: whether directions of small variance count as much as others:
-            begins lower than PCA, and can end higher.
+            batches, or such with labels, (images, labels), for learned
+            whitening. Take training images only; 10,000 of them are used,
+            drawn at random from arrays, else the first.
+        shrinkage: of the covariance, in [0, 1]; 1 is PCA. Default `None`: 0.8
+            with labels, else 1. See `Whitening`.
         seed: integer seed of that draw and of `adapt`.
 
     Raises:
         ValueError: no projection and no prototypes; more dimensions than the
-            features have or images are; features that are not finite.
+            features have or images are; features that are not finite;
+            arguments that `Whitening` refuses.
 
     Example:
 
@@ -67,12 +75,8 @@ def start_projection(
         pooling=gsp.layers.GeneralizedSumPooling(5),
     )
     images = np.random.default_rng(0).random((20, 32, 32, 3))
-    gsp.models.start_projection(encoder, images)
+    gsp.models.start_projection(encoder, (images, np.arange(20) % 4))
     ```
-
-    Reference:
-        Ledoit and Wolf, "A well-conditioned estimator for large-dimensional
-        covariance matrices", Journal of Multivariate Analysis 88, 2004.
     """
     adapted = [
         layer
@@ -89,22 +93,16 @@ def start_projection(
         )
     if projection is not None:
         before = features_before(encoder, projection)
-        # Each image's mean, in float64.
-        pooled = np.concatenate(
-            [
-                x.astype("float64").mean(axis=tuple(range(1, x.ndim - 1)))
-                for x in _outputs(before, images, MAX_IMAGES, seed)
-            ]
-        )
-        size = projection.kernel.shape[-1]
-        _check_pooled(pooled, size)
-        kernel, bias = _principal(pooled, size, whiten)
-        projection.kernel.assign(np.reshape(kernel, projection.kernel.shape))
-        if projection.bias is not None:
-            projection.bias.assign(bias)
+        pooled, labels = [], []
+        for x, y in _outputs(before, images, MAX_IMAGES, seed):
+            # Each image's mean, in float64.
+            axes = tuple(range(1, x.ndim - 1))
+            pooled.append(x.astype("float64").mean(axis=axes))
+            labels += y
+        _start(projection, np.concatenate(pooled), labels, shrinkage)
     for layer in adapted:
         before = features_before(encoder, layer)
-        features = list(_outputs(before, images, NUM_ADAPTED, seed))
+        features = [x for x, _ in _outputs(before, images, NUM_ADAPTED, seed)]
         layer.adapt(np.concatenate(features), seed=seed)
 
 
@@ -118,8 +116,8 @@ def _projection(encoder):
     return None
 
 
-def _outputs(model, images, count, seed) -> Iterator[np.ndarray]:
-    """Yields a model's outputs for at most `count` images."""
+def _outputs(model, images, count, seed) -> Iterator[tuple]:
+    """Yields a model's outputs for at most `count` images, and labels."""
     dataset = (images,) if hasattr(images, "shape") else images
     order = None
     if isinstance(dataset, tuple):
@@ -129,14 +127,34 @@ def _outputs(model, images, count, seed) -> Iterator[np.ndarray]:
         count = len(order)
     predict = predictor(model)
     for batch in batches_of(dataset, BATCH_SIZE, order):
-        inputs = batch[0] if isinstance(batch, tuple | list) else batch
+        inputs, *labels = batch if isinstance(batch, tuple | list) else [batch]
         inputs = keras.tree.map_structure(lambda x, n=count: x[:n], inputs)
         length = len(keras.tree.flatten(inputs)[0])
         # Under tf.distribute every replica returns the whole batch.
-        yield np.asarray(predict(inputs))[:length]
+        outputs = np.asarray(predict(inputs))[:length]
+        yield outputs, list(np.ravel(labels[0])[:length]) if labels else []
         count -= length
         if count == 0:
             return
+
+
+def _start(projection, pooled, labels, shrinkage):
+    """Gives a layer the kernel of whitening, and a bias if it has one."""
+    size = projection.kernel.shape[-1]
+    _check_pooled(pooled, size)
+    if shrinkage is None:
+        shrinkage = SHRINKAGE if labels else 1.0
+    whitening = Whitening(size, shrinkage=shrinkage)
+    whitening.adapt(pooled, np.array(labels) if labels else None)
+    mean, kernel = (
+        keras.ops.convert_to_numpy(weight).astype("float64")
+        for weight in (whitening.mean, whitening.kernel)
+    )
+    # As long as PCA's, so that a learning rate means the same.
+    kernel /= np.sqrt(np.square(kernel).sum(axis=0).mean())
+    projection.kernel.assign(np.reshape(kernel, projection.kernel.shape))
+    if projection.bias is not None:
+        projection.bias.assign(-mean @ kernel)
 
 
 def _check_pooled(pooled, size):
@@ -153,33 +171,3 @@ def _check_pooled(pooled, size):
             f"{size} dimensions, {channels} channels, {count} images. Give "
             f"more images, or an `embedding_size` of at most {most}."
         )
-
-
-def _principal(rows, size, whiten):
-    """Kernel (channels, size) and bias (size,) of PCA or whitening."""
-    mean = rows.mean(axis=0)
-    centered = rows - mean
-    covariance = centered.T @ centered / len(rows)
-    if whiten:
-        shrinkage = _ledoit_wolf(centered, covariance)
-        average = np.trace(covariance) / len(covariance)
-        covariance = (1.0 - shrinkage) * covariance
-        covariance += shrinkage * average * np.eye(len(covariance))
-    variances, directions = np.linalg.eigh(covariance)
-    kernel = directions[:, ::-1][:, :size]
-    if whiten:
-        kernel = kernel / np.sqrt(variances[::-1][:size])
-    # The sign of an eigenvector is arbitrary: the largest entry decides.
-    largest = np.abs(kernel).argmax(axis=0)
-    kernel = kernel * np.sign(kernel[largest, np.arange(size)])
-    return kernel, -mean @ kernel
-
-
-def _ledoit_wolf(centered, covariance):
-    """The shrinkage with the least expected squared error, in [0, 1]."""
-    count, size = centered.shape
-    average = np.trace(covariance) / size
-    spread = np.square(covariance).sum() - size * average**2
-    fourth = np.square(np.square(centered).sum(axis=1)).sum() / count
-    noise = (fourth - np.square(covariance).sum()) / count
-    return min(1.0, max(0.0, noise / spread)) if spread > 0.0 else 1.0

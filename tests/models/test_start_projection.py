@@ -1,4 +1,4 @@
-"""A projection starts from PCA or whitening of the features."""
+"""A projection starts from learned whitening or PCA of the features."""
 
 import keras
 import numpy as np
@@ -26,44 +26,43 @@ def build(**options):
     return backbone, gsp.models.build_encoder(backbone, **options)
 
 
-def principal(vectors, shrinkage=None):
+def principal(vectors):
     """Leading eigenvectors by a loop of outer products, and the mean."""
     mean = np.mean(vectors, axis=0)
     covariance = np.zeros((CHANNELS, CHANNELS))
     for vector in vectors:
         covariance += np.outer(vector - mean, vector - mean) / len(vectors)
-    average = np.trace(covariance) / CHANNELS
-    if shrinkage is not None:
-        noise = 0.0
-        for vector in vectors:
-            outer = np.outer(vector - mean, vector - mean)
-            noise += ((outer - covariance) ** 2).sum() / len(vectors) ** 2
-        target = average * np.eye(CHANNELS)
-        shrinkage.append(noise / ((covariance - target) ** 2).sum())
-        covariance = (1 - shrinkage[0]) * covariance + shrinkage[0] * target
-    values, directions = np.linalg.eigh(covariance)
-    kernel = directions[:, ::-1][:, :SIZE]
-    if shrinkage is not None:
-        kernel = kernel / np.sqrt(values[::-1][:SIZE])
-    return mean, kernel
+    return mean, np.linalg.eigh(covariance)[1][:, ::-1][:, :SIZE]
 
 
 @pytest.mark.parametrize("pool_first", [False, True])
-@pytest.mark.parametrize("whiten", [False, True])
-def test_embeddings_are_principal_components(pool_first, whiten):
+def test_embeddings_are_principal_components(pool_first):
     backbone, encoder = build(pool_first=pool_first)
     images = pictures()
-    gsp.models.start_projection(encoder, images, whiten=whiten)
+    gsp.models.start_projection(encoder, images)
     features = np.asarray(backbone(images), "float64").mean(axis=(1, 2))
-    shrinkage = [] if whiten else None
-    mean, kernel = principal(features, shrinkage)
-    if whiten:
-        assert 0.0 < shrinkage[0] < 1.0
+    mean, kernel = principal(features)
     # A projection of pooled vectors has no bias.
     expected = (features - (0.0 if pool_first else mean)) @ kernel
     found = np.asarray(encoder(images))
     signs = np.sign((found * expected).sum(axis=0))
     np.testing.assert_allclose(found * signs, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options, shrinkage", [({}, 0.8), ({"shrinkage": 0.1}, 0.1)]
+)
+def test_labels_give_the_embeddings_of_learned_whitening(options, shrinkage):
+    backbone, encoder = build(normalization="l2")
+    images, labels = pictures(), np.arange(40) % 7
+    batches = [(images[:25], labels[:25]), (images[25:], labels[25:])]
+    gsp.models.start_projection(encoder, batches, **options)
+    features = np.asarray(backbone(images)).mean(axis=(1, 2))
+    whitening = gsp.layers.Whitening(SIZE, shrinkage=shrinkage)
+    whitening.adapt(features, labels)
+    np.testing.assert_allclose(encoder(images), whitening(features), atol=1e-4)
+    kernel = np.asarray(encoder.get_layer("projection").kernel)
+    assert np.square(kernel).sum() == pytest.approx(SIZE, rel=1e-5)
 
 
 def test_prototypes_are_projected_features_of_the_images():
@@ -95,7 +94,7 @@ def test_without_a_projection_only_prototypes_are_chosen():
 
 def test_data_sets_give_the_start_of_the_array(monkeypatch):
     monkeypatch.setattr(projection_start, "MAX_IMAGES", 40)
-    images, labels = pictures(), np.zeros(40)
+    images, labels = pictures(), np.arange(40) % 7
     starts = []
     for given in (
         images,
@@ -106,7 +105,8 @@ def test_data_sets_give_the_start_of_the_array(monkeypatch):
         [images, images + 5.0],
     ):
         _, encoder = build()
-        gsp.models.start_projection(encoder, given)
+        # PCA needs no labels.
+        gsp.models.start_projection(encoder, given, shrinkage=1.0)
         starts.append(encoder.get_layer("projection").get_weights())
     for kernel, bias in starts[1:]:
         np.testing.assert_allclose(kernel, starts[0][0], atol=1e-4)
@@ -120,6 +120,7 @@ def test_data_sets_give_the_start_of_the_array(monkeypatch):
         (7, pictures(), "7 dimensions, 6 channels, 40 images"),
         (SIZE, pictures(3), "3 images.*at most 2"),
         (SIZE, pictures() * np.nan, "Received: NaN"),
+        (SIZE, (pictures(), np.arange(40)), "class with two samples"),
     ],
 )
 def test_refusals(size, images, match):

@@ -107,11 +107,19 @@ def build_regularizer(recipe: Recipe) -> Any:
     return None
 
 
-def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
-    """Starts statistics, projection and prototypes from training images."""
+def start_from_data(
+    recipe: Recipe,
+    learner: Any,
+    images: ImageSet,
+    shrinkage: float | None = None,
+) -> None:
+    """Starts statistics, projection and prototypes from training images.
+
+    `shrinkage` is that of a projection which starts from learned whitening.
+    """
     batches = training_batches(recipe, images).take(START_BATCHES)
     settle_statistics(recipe, learner, batches)
-    start_projection(recipe, learner, images)
+    start_projection(recipe, learner, images, shrinkage)
     start_prototypes(recipe, learner, batches)
     if recipe.whitening != "none":
         layer = learner.encoder.get_layer("whitening")
@@ -122,8 +130,27 @@ def start_from_data(recipe: Recipe, learner: Any, images: ImageSet) -> None:
         layer.adapt(embeddings, labels if is_learned else None)
 
 
-def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
-    """Starts the projection with the main directions of pooled features.
+def fitted_images(images: ImageSet) -> ImageSet:
+    """Returns the images that closed forms are fitted to, some of each class.
+
+    Eight of each class, then eight more, until they are `PROJECTED`.
+    """
+    order = np.argsort(images.labels, kind="stable")
+    counts = np.bincount(images.labels)
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    rounds = (np.arange(len(images)) - starts) // 8
+    turns = np.random.default_rng(0).permutation(len(counts))
+    drawn = order[np.lexsort((turns[images.labels[order]], rounds))]
+    return images.subset(np.sort(drawn[:PROJECTED]))
+
+
+def start_projection(
+    recipe: Recipe,
+    learner: Any,
+    images: ImageSet,
+    shrinkage: float | None = None,
+) -> None:
+    """Starts the projection from pooled features, as the recipe says.
 
     It stays random, with a warning, where these are fewer than its outputs.
     """
@@ -131,7 +158,8 @@ def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
     layer = layers.get("projection")
     if layer is None or recipe.projection_start == "random":
         return
-    count, channels = min(len(images), PROJECTED), layer.kernel.shape[-2]
+    images = fitted_images(images)
+    count, channels = len(images), layer.kernel.shape[-2]
     if recipe.embedding_size > min(channels, count - 1):
         warnings.warn(
             f"The projection starts at random: embedding_size="
@@ -140,11 +168,10 @@ def start_projection(recipe: Recipe, learner: Any, images: ImageSet) -> None:
             stacklevel=2,
         )
         return
-    rows = np.linspace(0, len(images) - 1, count).astype(int)
     gsp.models.start_projection(
         learner.encoder,
-        evaluation_batches(recipe, images.subset(rows)),
-        whiten=recipe.projection_start == "whitening",
+        evaluation_batches(recipe, images),
+        shrinkage=1.0 if recipe.projection_start == "pca" else shrinkage,
         seed=recipe.seed,
     )
 

@@ -145,9 +145,10 @@ class Encoder:
     """gap, gmp, gem, gsp, or another of `gsp.layers`."""
     pooling_arguments: Arguments = field(default_factory=dict)
     """Arguments of its class that differ from the defaults: power=3."""
-    projection_start: Literal["pca", "whitening", "random"] = "random"
-    """Start of the projection to `embedding_size`: the principal components
-    of the backbone's pooled features, the same whitened, or at random."""
+    projection_start: Literal["learned", "pca", "random"] = "random"
+    """Start of the projection to `embedding_size`: learned whitening of the
+    backbone's pooled features, with the shrinkage that is best on validation
+    classes, their principal components, or at random."""
     num_prototypes: Annotated[int, positive] = 64
     """gsp, zsr, xml: number of prototypes."""
     prototype_start: Literal["data", "pooled", "random"] = "data"

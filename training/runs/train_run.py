@@ -39,7 +39,10 @@ def train_run(
         from_first_process(lambda: _begin(directory, settings, held))
         raw = raw_scores(recipe, splits)
         label = label or directory.path.name
-        encoder = _train(recipe, splits, directory, label, distribution)
+        shrinkage = raw["whitened"]["shrinkage"]
+        encoder = _train(
+            recipe, splits, directory, label, distribution, shrinkage
+        )
         if keep_embeddings:
             save_test_embeddings(directory.path, encoder, recipe, splits)
         tested = splits.test, splits.query, splits.gallery
@@ -64,7 +67,7 @@ def _begin(directory, settings, held):
     directory.check(settings)
 
 
-def _train(recipe, splits, directory, label, distribution):
+def _train(recipe, splits, directory, label, distribution, shrinkage):
     """Trains and saves the encoder with its best weights; returns it."""
     import keras_gsp as gsp
     from keras_gsp.embeddings.processes import from_first_process
@@ -87,7 +90,7 @@ def _train(recipe, splits, directory, label, distribution):
     )
     first_step = resume.restore(learner)
     if not first_step:
-        start_from_data(recipe, learner, train)
+        start_from_data(recipe, learner, train, shrinkage)
     learner.fit(
         batches.training_batches(
             recipe,

@@ -8,6 +8,7 @@ from keras_gsp.data import ImageSet
 from keras_gsp.models.encoder import features_before
 from training.recipes.learner import (
     build_learner,
+    fitted_images,
     settle_statistics,
     start_projection,
     start_prototypes,
@@ -71,6 +72,14 @@ def test_weights_of_the_loss_are_those_that_are_set():
         assert getattr(learner_of(GAP.with_(**settings)), name) == value
 
 
+def test_closed_forms_see_several_images_of_each_class(monkeypatch):
+    monkeypatch.setattr("training.recipes.learner.PROJECTED", 40)
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(3), 20))
+    images = ImageSet(labels, tuple("abc"), np.zeros((60, 2, 2, 3), "uint8"))
+    found = np.bincount(fitted_images(images).labels)
+    assert sorted(found) == [8, 16, 16]
+
+
 def test_a_projection_starts_with_the_main_directions():
     images, labels = batch(classes=6)
     images = ImageSet(labels, tuple("abcdef"), images=images)
@@ -80,6 +89,11 @@ def test_a_projection_starts_with_the_main_directions():
     kernel = np.array(learner.encoder.get_layer("projection").kernel)
     kernel = kernel.reshape(-1, 8)
     np.testing.assert_allclose(kernel.T @ kernel, np.eye(8), atol=1e-5)
+    learned = recipe.with_(projection_start="learned")
+    start_projection(learned, learner, images)
+    kernel = np.array(learner.encoder.get_layer("projection").kernel)
+    kernel = kernel.reshape(-1, 8)
+    assert np.abs(kernel.T @ kernel - np.eye(8)).max() > 0.1
     wide = recipe.with_(embedding_size=12)
     learner = build_learner(wide, num_classes=6, image_shape=SHAPE)
     with pytest.warns(UserWarning, match="starts at random.*=12 is more"):

@@ -118,11 +118,11 @@ def test_choices_imply_their_settings():
     ms = named("glyphs", loss="ms", pooling="gsp", regularizer="zsr")
     # Soft enough for a network with random weights.
     assert ms.loss_arguments == {"beta": 10.0}
-    # A head that starts from PCA, with a tenth of a random one's rate.
+    # A head that starts from learned whitening, at a tenth of the rate.
     own = named("folder")
     assert (own.loss, own.pooling, own.loss_arguments) == ("ms", "gem", {})
     assert named("folder", pooling="gap").pooling == "gap"
-    assert (own.projection_start, own.learning_rate) == ("pca", 1e-4)
+    assert (own.projection_start, own.learning_rate) == ("learned", 1e-4)
     margins = named("folder", loss="c2").loss_arguments
     assert margins == {"negative_margin": 0.3841}
     # Own images start from ImageNet where Keras has its weights.
