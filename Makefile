@@ -56,6 +56,7 @@ test-jax: $(VENV)/.test
 # workers would wait for each other.
 test-torch: $(VENV)-torch/.test
 	KERAS_BACKEND=torch OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest $(WORKERS) $(ON_TORCH)
+	KERAS_BACKEND=torch $(VENV)-torch/bin/python -m pytest -m slow tests/test_examples.py -k from-pytorch
 
 docs: $(VENV)/.docs
 	$(BIN)/python docs/.site/notebooks.py

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_gsp.ops.transport import partial_transport, selection_probabilities
 from tests.compiled import not_on_jax, on_tensorflow
-from tests.gradients import central_differences, gradients
+from tests.gradients import central_differences, gradients, weighted_sum
 from tests.ops import transport_oracle as oracle
 
 TEMPERATURES = (0.05, 0.5, 5.0, 20.0, 100.0, 1000.0)
@@ -92,7 +92,7 @@ def test_cost_gradient_equals_corrected_proposition(
 
         def loss(costs, ratio=ratio, weights=weights):
             _, plan = transport(costs, ratio, eps)
-            return ops.sum(ops.multiply(plan, weights))
+            return weighted_sum(plan, weights)
 
         (found,) = gradients(loss, costs.astype(dtype))
         expected = oracle.plan_gradient(costs, ratio, eps, upstream)
@@ -111,7 +111,7 @@ def test_ratio_gradient_equals_closed_form(eps, dtype, double_precision):
 
         def loss(ratio, costs=costs, upstream=upstream):
             _, plan = transport(costs.astype(dtype), ratio, eps)
-            return ops.sum(ops.multiply(plan, upstream.astype(dtype)))
+            return weighted_sum(plan, upstream.astype(dtype))
 
         (found,) = gradients(loss, np.array(ratio, dtype))
         expected = oracle.ratio_gradient(costs, ratio, eps, upstream)

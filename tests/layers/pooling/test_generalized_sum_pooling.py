@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_gsp.layers import GeneralizedSumPooling
 from tests.compiled import first_on_jax, not_on_jax
-from tests.gradients import gradients, slope_errors
+from tests.gradients import gradients, slope_errors, weighted_sum
 from tests.ops import transport_oracle as oracle
 
 SHAPES = [(3, 5, 4, 6), (3, 20, 6)]
@@ -201,8 +201,8 @@ def test_gradient_equals_differences(ratio, power, double_precision):
         mapping = [(layer.prototypes, prototypes)]
         with keras.StatelessScope(state_mapping=mapping):
             pooled, histogram = layer(features, values=values)
-        of_pooled = ops.sum(ops.multiply(pooled, upstream[0]))
-        return of_pooled + ops.sum(ops.multiply(histogram, upstream[1]))
+        of_pooled = weighted_sum(pooled, upstream[0])
+        return of_pooled + weighted_sum(histogram, upstream[1])
 
     for number in range(3):
 
