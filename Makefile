@@ -29,7 +29,7 @@ demo: $(VENV)/.training
 # What to run before a commit: eight minutes on two cores.
 test: lint test-tf test-jax
 
-# The rest: processes, browsers, compilation of each case, research commands.
+# The rest: PyTorch, processes, browsers, compilation of each case, research.
 test-all: $(VENV)/.test test-torch
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
