@@ -29,8 +29,8 @@ demo: $(VENV)/.training
 # What to run before a commit: eight minutes on two cores.
 test: lint test-tf test-jax
 
-# The rest: processes, browsers, compilation of each case, research commands.
-test-all: $(VENV)/.test
+# The rest: PyTorch, processes, browsers, compilation of each case, research.
+test-all: $(VENV)/.test test-torch
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
 
@@ -38,7 +38,7 @@ test-all: $(VENV)/.test
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PORTABLE := tests/ops tests/layers tests/losses tests/models/test_metric_learner.py
 TORCH ?= 2.13.0
-ON_TORCH := $(PORTABLE) tests/models/test_saved_files.py \
+ON_TORCH := $(PORTABLE) tests/callbacks tests/models/test_saved_files.py \
 	tests/data/test_without_tensorflow.py
 
 lint: $(VENV)/.test
@@ -52,9 +52,11 @@ test-tf: $(VENV)/.test
 test-jax: $(VENV)/.test
 	KERAS_BACKEND=jax $(BIN)/python -m pytest $(WORKERS) $(PORTABLE)
 
-# PyTorch has an environment of its own, without TensorFlow.
+# PyTorch has an environment of its own, without TensorFlow. Threads of two
+# workers would wait for each other.
 test-torch: $(VENV)-torch/.test
-	KERAS_BACKEND=torch $(VENV)-torch/bin/python -m pytest $(WORKERS) $(ON_TORCH)
+	KERAS_BACKEND=torch OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest $(WORKERS) $(ON_TORCH)
+	KERAS_BACKEND=torch $(VENV)-torch/bin/python -m pytest -m slow tests/test_examples.py -k from-pytorch
 
 docs: $(VENV)/.docs
 	$(BIN)/python docs/.site/notebooks.py

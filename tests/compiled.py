@@ -4,7 +4,12 @@ import keras
 import pytest
 
 # JAX compiles every operation for every shape. Values and gradients are tested
-# on it; contracts that do not depend on the backend run on TensorFlow only.
+# on it; contracts that do not depend on the backend run on the others.
+not_on_jax = pytest.mark.skipif(
+    keras.backend.backend() == "jax", reason="tested on TensorFlow and PyTorch"
+)
+
+# Graphs and exports of TensorFlow, and float64 that Keras rounds on PyTorch.
 on_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="tested on TensorFlow"
 )
@@ -12,7 +17,7 @@ on_tensorflow = pytest.mark.skipif(
 
 def first_on_jax(rows):
     """Returns a table's rows; on JAX, which compiles for each, the first."""
-    return rows if keras.backend.backend() == "tensorflow" else rows[:1]
+    return rows[:1] if keras.backend.backend() == "jax" else rows
 
 
 # PyTorch compiles nothing, and what is known is checked there.

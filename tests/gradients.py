@@ -49,6 +49,11 @@ def gradients(function, *arrays):
     return [np.asarray(g) for g in found]
 
 
+def weighted_sum(tensor, weights):
+    """A loss of these slopes; `ops.multiply` rounds float64 on PyTorch."""
+    return keras.ops.sum(tensor * keras.ops.convert_to_tensor(weights))
+
+
 def central_differences(function, *arrays, step=1e-6):
     """Returns the same by central differences, entry by entry."""
     found = []

@@ -99,5 +99,6 @@ def generalized_mean(
     if kept is not None:
         clipped = ops.where(kept[..., None] > 0.0, clipped, _SMALLEST_FEATURE)
     largest = ops.stop_gradient(ops.max(clipped, axis=1, keepdims=True))
-    mean = masked_mean(ops.power(clipped / largest, power), kept)
-    return largest[:, 0] * ops.power(mean, 1.0 / power)
+    # Operators: `ops.power` of Keras 3.16 rounds float64 on PyTorch.
+    mean = masked_mean((clipped / largest) ** power, kept)
+    return largest[:, 0] * mean ** (1.0 / power)

@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
-from tests.compiled import on_tensorflow
+from tests.compiled import not_on_jax
 from tests.gradients import gradients
 
 
@@ -29,7 +29,7 @@ def test_output_is_the_cosine_to_every_proxy():
             np.testing.assert_allclose(found[i, label, k], expected, atol=1e-6)
 
 
-@on_tensorflow
+@not_on_jax
 def test_wrong_arguments_are_refused():
     for name in ("num_classes", "proxies_per_class"):
         for value in (0, 2.5):
@@ -57,7 +57,7 @@ def test_returns_the_rows_of_the_labels():
     np.testing.assert_array_equal(gradient, expected)
 
 
-@on_tensorflow
+@not_on_jax
 def test_rows_start_at_one_norm_and_half_precision_rounds_nothing():
     labels = np.array([4097.0, 4098.0, 4999.0], "float32")
     for policy in ("mixed_float16", "mixed_bfloat16"):
@@ -70,7 +70,7 @@ def test_rows_start_at_one_norm_and_half_precision_rounds_nothing():
         np.testing.assert_allclose(norms.mean(), np.sqrt(2.0), rtol=0.05)
 
 
-@on_tensorflow
+@not_on_jax
 def test_labels_without_a_row_and_sizes_are_refused():
     for labels in ([0, 5], [-1, 0], [0.5, 1.0], [0, 2**32 + 3]):
         with pytest.raises(ValueError, match=r"\[0, 5\). Received: labels="):

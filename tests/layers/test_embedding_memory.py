@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import compiled, not_on_jax, on_tensorflow
 from tests.gradients import gradients
 
 SIZE = 3
@@ -49,7 +49,7 @@ def test_holds_the_last_samples_and_is_warm_once_the_steps_are_over(capacity):
         assert bool(memory.is_warm) == (step >= 2)
 
 
-@on_tensorflow
+@not_on_jax
 def test_only_a_sample_s_own_slot_is_excluded_when_full():
     memory = EmbeddingMemory(6)
     for step in range(5):
@@ -93,7 +93,7 @@ def test_no_gradient_reaches_what_is_remembered():
     np.testing.assert_array_equal(found, embeddings)
 
 
-@on_tensorflow  # JAX has no int64 by default.
+@not_on_jax  # JAX has no int64 by default.
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_labels_keep_all_their_digits(policy):
     memory = EmbeddingMemory(4, dtype=policy)
@@ -108,7 +108,7 @@ def test_labels_keep_all_their_digits(policy):
     np.testing.assert_array_equal(references, ops.cast(embeddings, "float32"))
 
 
-@on_tensorflow
+@not_on_jax
 def test_keras_file_holds_the_whole_state(tmp_path):
     memory = EmbeddingMemory(6, warmup_steps=3)
     inputs = keras.Input((SIZE,)), keras.Input((), dtype="int64")
@@ -150,7 +150,7 @@ def test_unknown_batch_size_in_a_graph_and_fixed_ones_under_xla():
         step(*batch_of(0, 7))
 
 
-@on_tensorflow
+@not_on_jax
 def test_what_does_not_fit_is_refused():
     embeddings, labels = batch_of(0)
     memory = EmbeddingMemory(6)

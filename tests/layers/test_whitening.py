@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_gsp.layers import Whitening
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import compiled, not_on_jax
 
 
 def mixed(samples=60, size=6):
@@ -112,7 +112,7 @@ def test_outputs_are_normalized_and_equal_compiled():
     np.testing.assert_allclose(compiled(layer.call)(rows), found, atol=1e-4)
 
 
-@on_tensorflow
+@not_on_jax
 @pytest.mark.parametrize(
     ("rows", "arguments", "message"),
     [

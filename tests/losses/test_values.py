@@ -6,7 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.losses.metric_loss import References, StepParts
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import compiled, not_on_jax, on_tensorflow
 from tests.gradients import central_differences, gradients
 from tests.losses import pair_oracle
 from tests.losses.pair_oracle import PAIR_LOSSES, references
@@ -108,7 +108,7 @@ def test_in_float64(case):
         np.testing.assert_allclose(loss(labels, inputs), expected, rtol=1e-10)
 
 
-@on_tensorflow
+@not_on_jax
 @every_pair_case
 def test_between_batch_and_references_in_float64(case):
     labels, embeddings = pair_oracle.batch()
@@ -130,7 +130,7 @@ def test_between_batch_and_references_in_float64(case):
         np.testing.assert_allclose(one, other, atol=1e-8)
 
 
-@on_tensorflow
+@not_on_jax
 @every_case
 def test_half_precision_is_computed_in_float32(case):
     loss, (labels, inputs) = make(case), table(case).batch()

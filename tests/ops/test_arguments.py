@@ -15,12 +15,12 @@ from keras_gsp.ops.arguments import (
     check_seed,
 )
 from keras_gsp.ops.preconditions import require
-from tests.compiled import compiled, on_tensorflow, under_xla
+from tests.compiled import compiled, not_on_jax, on_tensorflow, under_xla
 
 NAN, INF = float("nan"), float("inf")
 
 
-@on_tensorflow
+@not_on_jax
 @pytest.mark.parametrize(
     ("check", "allowed", "refused", "message"),
     [

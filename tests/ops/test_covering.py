@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.ops.covering import covering_radius, greedy_k_center
-from tests.compiled import on_tensorflow
+from tests.compiled import not_on_jax, on_tensorflow
 
 
 def naive_greedy(pool, existing, num_centers):
@@ -72,7 +72,7 @@ def test_masked_samples_are_never_taken_while_others_are_there():
     np.testing.assert_array_equal(ops.convert_to_numpy(chosen), [1, 3, 1, 1])
 
 
-@on_tensorflow
+@not_on_jax
 def test_radius_is_within_twice_the_optimum():
     for seed in range(10):
         pool = np.random.default_rng(seed).normal(size=(9, 2))
@@ -111,7 +111,7 @@ def test_compiled_with_unknown_number_of_classes():
     np.testing.assert_array_equal(compiled(*given), greedy_k_center(*given, 3))
 
 
-@on_tensorflow
+@not_on_jax
 def test_wrong_arguments_are_refused():
     pool = np.zeros((5, 2))
     for count in (0, -1, 6):

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_gsp.ops.distances import ball_distances, pairwise_distances
 from keras_gsp.ops.normalization import normalize, unit_ball, unit_sphere
-from tests.gradients import gradients, slope_errors
+from tests.gradients import gradients, slope_errors, weighted_sum
 
 
 def some_vectors():
@@ -49,7 +49,7 @@ def test_gradient_of_a_projection_equals_central_differences(
     upstream = np.random.default_rng(1).normal(size=(5, 4))
 
     def loss(given):
-        return ops.sum(ops.multiply(project(given), upstream))
+        return weighted_sum(project(given), upstream)
 
     assert slope_errors(loss, some_vectors()) < 1e-7
 
@@ -89,9 +89,7 @@ def test_gradient_equals_central_differences(double_precision):
     upstream = np.random.default_rng(1).normal(size=(2, 5, 4))
 
     def loss(vectors, references):
-        return ops.sum(
-            ops.multiply(pairwise_distances(vectors, references), upstream)
-        )
+        return weighted_sum(pairwise_distances(vectors, references), upstream)
 
     assert slope_errors(loss, *two_sets()) < 1e-7
 
@@ -103,9 +101,7 @@ def test_ball_distances_project_both_sides_first(double_precision):
     upstream = np.random.default_rng(1).normal(size=(5, 4))
 
     def loss(vectors, references):
-        return ops.sum(
-            ops.multiply(ball_distances(vectors, references), upstream)
-        )
+        return weighted_sum(ball_distances(vectors, references), upstream)
 
     np.testing.assert_allclose(
         ball_distances(vectors, references),

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.ops.halves import class_disjoint_halves, given_or_drawn_halves
-from tests.compiled import compiled, on_tensorflow, under_xla
+from tests.compiled import compiled, not_on_jax, on_tensorflow, under_xla
 
 
 def halves(labels, seed=0):
@@ -52,7 +52,7 @@ def test_equal_draws_are_told_apart_by_position(monkeypatch):
     np.testing.assert_array_equal(first_half, [1, 1, 1, 1, 0, 0, 0, 0])
 
 
-@on_tensorflow
+@not_on_jax
 def test_an_int_seed_repeats_its_draw_and_nothing_else_does():
     labels = np.arange(40) % 20
     np.testing.assert_array_equal(halves(labels, 3), halves(labels, 3))
@@ -85,7 +85,7 @@ def test_unknown_batch_size_and_a_single_class_in_a_graph():
         split(tf.constant([4, 4, 4], "int64"))
 
 
-@on_tensorflow
+@not_on_jax
 def test_what_cannot_be_split_is_refused():
     given = np.array([True, False, True])
     np.testing.assert_array_equal(

@@ -13,7 +13,7 @@ from keras_gsp.ops.labels import (
     rows_of,
     same_class,
 )
-from tests.compiled import compiled, on_tensorflow, under_xla
+from tests.compiled import compiled, not_on_jax, under_xla
 
 
 def test_labels_are_compared_and_numbered():
@@ -23,7 +23,7 @@ def test_labels_are_compared_and_numbered():
     np.testing.assert_array_equal(found, [0, 1, 0, 3, 1])
 
 
-@on_tensorflow  # JAX integers have 32 bits.
+@not_on_jax  # JAX integers have 32 bits.
 def test_eleven_digit_labels_do_not_collide():
     labels = np.array([11126532855, 11126532856], "int64")
     np.testing.assert_array_equal(first_occurrences(labels), [0, 1])
@@ -31,7 +31,7 @@ def test_eleven_digit_labels_do_not_collide():
     assert not np.asarray(same_class(wrapped, labels)).any()
 
 
-@on_tensorflow
+@not_on_jax
 def test_wrong_labels_are_refused():
     for labels in (["cat", "dog"], np.array(["a"]), np.array([None, 1])):
         with pytest.raises(TypeError, match="Map class names to integers"):

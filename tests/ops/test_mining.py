@@ -7,7 +7,7 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.pairs import PairWeights
-from tests.compiled import compiled, on_tensorflow
+from tests.compiled import compiled, not_on_jax
 from tests.gradients import gradients
 
 LABELS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3])
@@ -92,7 +92,7 @@ def test_multi_similarity(double_precision):
     check("multi_similarity", keep)
 
 
-@on_tensorflow
+@not_on_jax
 def test_distance_weighted_draws_a_negative_for_each_positive():
     _, _, weights, distances = problem()
     found = mined("distance_weighted", seed=1)
@@ -122,7 +122,7 @@ def test_draws_without_a_seed_are_refused_in_a_step_on_jax():
     np.testing.assert_equal(learner.get_weights(), before)
 
 
-@on_tensorflow
+@not_on_jax
 def test_distance_weighted_draws_evenly_over_distances():
     """4,000 times the same anchor: how often each negative is drawn."""
     angles = np.array([0.2, 0.6, 0.9, 1.2, 2.0, np.pi])
@@ -148,7 +148,7 @@ def test_distance_weighted_draws_evenly_over_distances():
     np.testing.assert_allclose(shares, chances, atol=4 * 0.5 / np.sqrt(4000))
 
 
-@on_tensorflow
+@not_on_jax
 @pytest.mark.parametrize("miner", MINERS)
 def test_every_miner_compiles_passes_a_gradient_and_may_find_nothing(miner):
     loss = gsp.losses.TripletLoss(1.0, miner=miner, seed=0)
@@ -199,7 +199,7 @@ def nearest_half(embeddings, references, weights, seed):
     return PairWeights(weights.positive, weights.negative * near)
 
 
-@on_tensorflow
+@not_on_jax
 def test_a_function_is_a_miner_and_is_saved():
     loss = gsp.losses.ContrastiveLoss(miner=nearest_half)
     given = np.arange(8) % 2, np.random.default_rng(0).normal(size=(8, 3))

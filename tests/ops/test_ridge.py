@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.ops.ridge import cross_half_prediction
-from tests.compiled import on_tensorflow
+from tests.compiled import not_on_jax
 from tests.gradients import slope_errors
 
 RIDGE = 0.05
@@ -54,7 +54,7 @@ def test_value_and_gradient_of_the_primal_solution(num_prototypes, batch):
     assert slope_errors(scalar, histograms, targets) < 1e-6
 
 
-@on_tensorflow
+@not_on_jax
 def test_is_accurate_in_float32_and_zero_for_an_empty_half():
     histograms, targets, first_half = batch_of(0, 128, 64, 16, "float16")
     expected = naive_prediction(

@@ -280,6 +280,11 @@ def device_name() -> str:
         for device in tf.config.list_physical_devices("GPU"):
             details = tf.config.experimental.get_device_details(device)
             return details.get("device_name", device.name)
+    elif keras.backend.backend() == "torch":
+        import torch
+
+        if torch.cuda.is_available():
+            return torch.cuda.get_device_name()
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.exists() else []
     names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]

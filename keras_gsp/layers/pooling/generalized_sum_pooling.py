@@ -78,8 +78,8 @@ class GeneralizedSumPooling(FeaturePooling):
             log(ratio / (1 - ratio)), that starts at `transport_ratio` (below
             1). Default `False`.
         use_affine_costs: whether features are matched as :math:`A f_j + b`, a
-            learned map to the same size, and pooled as they are. Default
-            `False`.
+            learned map to the same size, and pooled as they are. Costs a 1x1
+            convolution to as many channels. Default `False`.
         prototype_initializer: initializer of the prototypes.
         prototype_regularizer: regularizer of the prototypes.
 

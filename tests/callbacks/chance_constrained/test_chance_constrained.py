@@ -6,7 +6,6 @@ import warnings
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import keras_gsp as gsp
 
@@ -82,7 +81,7 @@ def train(learner, epochs=1, **options):
 
 
 def embed(learner, images):
-    return np.asarray(learner.encoder(images, training=False))
+    return keras.ops.convert_to_numpy(learner.encoder(images, training=False))
 
 
 def is_among(rows, samples):
@@ -245,7 +244,7 @@ def test_next_proxies_are_greedily_added_and_their_cover_is_logged():
     away = []
     for label in range(CLASSES):
         rows = order[LABELS[order] == label][:4]
-        pool = np.asarray(encoder(IMAGES[rows]))
+        pool = keras.ops.convert_to_numpy(encoder(IMAGES[rows]))
         expected = greedy(pool, weights.proxies[2][label])
         found = before.proxies[3][label]
         np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -331,7 +330,7 @@ def test_proxies_may_stay_the_samples_that_they_were_chosen_as():
         )
         encoder = build_learner().encoder
         encoder.set_weights(before.encoder[first])
-        embeddings = np.asarray(encoder(IMAGES))
+        embeddings = keras.ops.convert_to_numpy(encoder(IMAGES))
         assert_are_samples(weights.proxies[first], embeddings)
     assert np.abs(weights.encoder[0][0] - weights.encoder[3][0]).max() > 0.0
 
@@ -386,6 +385,7 @@ def test_a_model_without_proxies_or_anchors_is_refused_before_training():
 
 
 def endless(count):
+    tf = pytest.importorskip("tensorflow", reason="a tf.data pipeline")
     data = (IMAGES[:count], LABELS[:count])
     return tf.data.Dataset.from_tensors(data).repeat()
 
@@ -409,7 +409,7 @@ def test_a_pool_may_be_small_and_endless_and_is_asked_for_its_classes():
     ("pool", "error", "message"),
     [
         ((IMAGES[:16], LABELS[:16]), ValueError, "none of 1 classes: 2"),
-        (endless(8), ValueError, "none of 2 classes: 1, 2"),
+        (lambda *_: endless(8), ValueError, "none of 2 classes: 1, 2"),
         ((IMAGES, LABELS - 1), ValueError, r"\[0, num_classes=3\).*-1"),
         ((IMAGES, LABELS + 1), ValueError, r"\[0, num_classes=3\).*3"),
         ((IMAGES, LABELS + 0.5), ValueError, r"Received: \d\.5"),

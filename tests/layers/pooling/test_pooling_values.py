@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_gsp import layers
-from tests.compiled import on_tensorflow
+from tests.compiled import not_on_jax
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import features_of
 
@@ -69,7 +69,7 @@ def test_cbam_equals_the_formula():
     check(layers.CBAMPooling(2, kernel_size=3), naive)
 
 
-@on_tensorflow
+@not_on_jax
 def test_cbam_is_for_the_rank_that_it_was_built_for():
     tokens = FEATURES.reshape(2, 12, 6)
     for own, other in ((FEATURES, tokens), (tokens, FEATURES)):
@@ -270,7 +270,7 @@ def test_weldon_equals_the_formula():
     check(layers.WELDONPooling(3, 2), naive)
 
 
-@on_tensorflow
+@not_on_jax
 def test_weldon_averages_what_a_mask_keeps_and_loses_no_nan():
     tokens, number = FEATURES.reshape(2, 12, 6), 8
     mask = np.broadcast_to(np.arange(12) < 2, (2, 12))
@@ -312,7 +312,7 @@ def test_otk_equals_the_formula():
     check(layers.OTKPooling(3, projection_size=4), naive)
 
 
-@on_tensorflow
+@not_on_jax
 def test_otk_references_start_where_features_are():
     """Four directions of any length: a reference each, on the unit sphere."""
     generator = np.random.default_rng(0)
@@ -368,7 +368,7 @@ def test_generalized_mean_of_a_large_power_is_the_maximum():
         weight.assign(np.log(4.0))  # p = 5
 
 
-@on_tensorflow
+@not_on_jax
 @pytest.mark.parametrize(
     ("layer", "shape", "options", "message"),
     [
