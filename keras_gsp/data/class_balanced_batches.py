@@ -44,14 +44,11 @@ def class_balanced_batches(
     cycle's first classes fill its last batch. No class is twice in a batch.
     The K samples of a class are drawn without replacement; a class with fewer
     than K repeats them in order from a random start. A class of one item makes
-    no pair and is left out, with a warning, unless K is 1.
-
-    Batch number `step` depends on `seed` and `step` alone: `first_step`
-    resumes a run exactly.
+    no pair and is left out, with a warning, unless K is 1. Batch number `step`
+    depends on `seed` and `step` alone: `first_step` resumes a run exactly.
 
     Args:
-        labels: (items,) or (items, 1), the class of each item: numbers or
-            strings.
+        labels: (items,) or (items, 1), numbers or strings.
         classes_per_batch: P, at least 1, at most the number of classes.
         samples_per_class: K, at least 1.
         seed: an integer; equal seeds give equal batches.
@@ -64,8 +61,7 @@ def class_balanced_batches(
 
     Raises:
         TypeError: labels that are neither numbers nor strings.
-        ValueError: no labels, another shape, fewer classes than P, P or K
-            below 1, `first_step` below 0, a number that is no integer.
+        ValueError: no labels, fewer classes than P, a number out of its range.
 
     Example:
 
@@ -175,12 +171,9 @@ class _IndexBatches(keras.utils.PyDataset):
 
 
 def _distinct_positions(counts, draws):
-    """Turns draws (samples, classes) into positions below each count.
-
-    Distinct if possible, by Floyd's method: step j draws from the first
-    `count - num_samples + j + 1` positions and takes the last of these when
-    the draw is already chosen.
-    """
+    """Turns draws (samples, classes) into positions, distinct if possible."""
+    # Floyd's method: step j draws from the first `count - num_samples + j + 1`
+    # positions and takes the last of these when the draw is already chosen.
     num_samples = len(draws)
     chosen: list = []
     for j, drawn in enumerate(draws):

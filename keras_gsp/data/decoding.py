@@ -1,12 +1,10 @@
 """Decoding of JPEG, PNG, BMP and WebP files, with a limit on their size.
 
 Format, size and orientation are read from the header before anything is
-decoded: a PNG of 20,000 x 20,000 equal pixels has 48 kB. Functions of string
-tensors are TensorFlow operations, for tf.data and inside a SavedModel. GIF
-files are refused: TensorFlow unpacks every frame before it returns the first.
-
-Byte positions: JPEG (ITU T.81, B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C,
-sections 5 and 11.2), the Windows bitmap header, the WebP container.
+decoded: a PNG of 20,000 x 20,000 equal pixels has 48 kB. GIF files are refused:
+TensorFlow unpacks every frame before it returns the first. Byte positions: JPEG
+(ITU T.81, B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C, sections 5 and 11.2), the
+Windows bitmap header, the WebP container.
 """
 
 import functools
@@ -39,21 +37,8 @@ _MOVES += [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1]]
 def image_size(contents: bytes) -> tuple[int, int]:
     """Returns height and width of an encoded image, without decoding it.
 
-    In pixels, after the Exif orientation is applied.
-
-    Raises:
-        ValueError: another format, or a damaged header.
-
-    Example:
-
-    ```python
-    import numpy as np
-    import tensorflow as tf
-    import keras_gsp as gsp
-
-    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
-    assert gsp.data.image_size(picture) == (30, 40)
-    ```
+    In pixels, after the Exif orientation is applied. Another format or a
+    damaged header is a `ValueError`; `decode_image` has an example.
     """
     if not has_tensorflow():
         return pillow_decoding.image_size(contents)
@@ -76,10 +61,8 @@ def decode_image(
             [0, 255].
 
     Returns:
-        (height, width, 3), uint8.
-
-    Raises:
-        ValueError: another format, a damaged file, or too many pixels.
+        (height, width, 3), uint8. Another format, a damaged file or too many
+        pixels are a `ValueError`.
 
     Example:
 
@@ -89,6 +72,7 @@ def decode_image(
     import keras_gsp as gsp
 
     picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
+    assert gsp.data.image_size(picture) == (30, 40)
     assert gsp.data.decode_image(picture).shape == (30, 40, 3)
     ```
     """
@@ -157,56 +141,54 @@ def cut_encoded(
 
     def plain():
         shape = tf.io.extract_jpeg_shape(contents)
-        checked = checked_contents(shape[:2])
-        place = window(shape[0], shape[1])
-        return tf.image.decode_and_crop_jpeg(
-            checked, place, channels=channels, dct_method=_TRANSFORM
-        )
+        checked = _small_enough(contents, shape[:2], max_pixels)
+        return _cropped_jpeg(checked, window(shape[0], shape[1]), channels)
 
     # TensorFlow walks over the operations of a branch that is not taken too,
     # unless it is a function of its own: that would cost more than a small
     # image takes to decode.
     @_own_function
     def general():
-        kind = _image_kind(contents)
         header = _header_function()(contents)
-        checked = checked_contents(header[:2])
+        checked = _small_enough(contents, header[:2], max_pixels)
         height, width, orientation = tf.unstack(header)
-        is_turned = orientation >= 5
-        place = window(
-            tf.where(is_turned, width, height),
-            tf.where(is_turned, height, width),
-        )
+        sides = tf.where(orientation >= 5, [width, height], [height, width])
+        place = window(sides[0], sides[1])
         place = _stored_window(place, height, width, orientation)
+
+        def decoded():
+            return _decoder(channels)(checked, tf.constant(background))
+
         pixels = tf.cond(
-            kind == JPEG,
-            lambda: tf.image.decode_and_crop_jpeg(
-                checked, place, channels=channels, dct_method=_TRANSFORM
-            ),
-            lambda: _slice(
-                _decoder(channels)(checked, tf.constant(background)), place
-            ),
+            _image_kind(contents) == JPEG,
+            lambda: _cropped_jpeg(checked, place, channels),
+            lambda: _slice(decoded(), place),
         )
         return _upright(pixels, orientation)
 
-    def checked_contents(sides):
-        num_pixels = tf.reduce_prod(tf.cast(sides, "int64"))
-        # Not `tf.debugging.assert_...`, which costs more than a small image.
-        checks = [
-            tf.debugging.Assert(
-                tf.reduce_min(sides) > 0, ["no image, or a damaged header"]
-            ),
-            tf.debugging.Assert(
-                num_pixels <= max_pixels,
-                [f"more than max_pixels={max_pixels} pixels"],
-            ),
-        ]
-        # Else the decoder, which has no side effect, would not wait.
-        with tf.control_dependencies(checks):
-            return tf.identity(contents)
-
     pixels = tf.cond(_is_plain_jpeg(contents), plain, general)
     return _resized(tf.ensure_shape(pixels, [None, None, channels]), size)
+
+
+def _cropped_jpeg(contents, window, channels):
+    return tf.image.decode_and_crop_jpeg(
+        contents, window, channels=channels, dct_method=_TRANSFORM
+    )
+
+
+def _small_enough(contents, sides, max_pixels):
+    """Returns contents, once their image has pixels and not too many."""
+    # Not `tf.debugging.assert_...`, which costs more than a small image.
+    is_image = tf.reduce_min(sides) > 0
+    is_small = tf.reduce_prod(tf.cast(sides, "int64")) <= max_pixels
+    limit = f"more than max_pixels={max_pixels} pixels"
+    checks = [
+        tf.debugging.Assert(is_image, ["no image, or a damaged header"]),
+        tf.debugging.Assert(is_small, [limit]),
+    ]
+    # Else the decoder, which has no side effect, would not wait.
+    with tf.control_dependencies(checks):
+        return tf.identity(contents)
 
 
 def cut_array(
@@ -322,17 +304,11 @@ def _drawn(color, alpha, background):
 
 def _is_clear_webp(contents):
     """Whether a WebP file is one image that may be transparent."""
-
-    def bits(at):
-        return tf.cast(
-            tf.io.decode_raw(_bytes(contents, at, 1), "uint8"), "int32"
-        )
-
     word = _bytes(contents, 12, 4)
     # Flags of an extended file: 2 for an animation, 16 for transparency.
-    is_extended = (word == b"VP8X") & (bits(20)[0] // 2 % 2 == 0)
-    is_extended &= bits(20)[0] // 16 % 2 == 1
-    return is_extended | ((word == b"VP8L") & (bits(24)[0] // 16 % 2 == 1))
+    is_extended = (word == b"VP8X") & (_number(contents, 20, 1) & 18 == 16)
+    is_lossless = (word == b"VP8L") & (_number(contents, 24, 1) & 16 == 16)
+    return is_extended | is_lossless
 
 
 def _own_function(function):
@@ -377,12 +353,7 @@ def _image_kind(contents):
 
 def _stored_size(contents, kind):
     """Reads height and width as stored, (2,); zeros or less if damaged."""
-
-    def number(at, length):
-        """An integer whose least significant byte comes first."""
-        padded = _bytes(contents, at, length) + b"\0" * (4 - length)
-        return tf.io.decode_raw(padded, "int32")[0]
-
+    number = functools.partial(_number, contents)
     if kind == JPEG:
         return tf.io.extract_jpeg_shape(contents)[:2]
     if kind == PNG:
@@ -407,7 +378,6 @@ def _orientation(contents, kind):
     """Reads the orientation, 1 (as stored) to 8; 1 where none is valid."""
     # The first word of Exif with a TIFF header after it begins the data. To
     # follow the segments would cost more than decoding a small image.
-
     if kind not in _EXIF_WORDS:
         return tf.constant(1)
     if kind == JPEG:  # These data are at its beginning.
@@ -447,6 +417,12 @@ def _tiff_orientation(block):
     is_it &= tf.gather(words, places + 2) == 3
     value = tf.reduce_max(tf.where(is_it, tf.gather(words, places + 8), 0))
     return tf.where((value >= 1) & (value <= 8), value, 1)
+
+
+def _number(contents, at, length):
+    """Reads an integer whose least significant byte comes first, int32."""
+    padded = _bytes(contents, at, length) + b"\0" * (4 - length)
+    return tf.io.decode_raw(padded, "int32")[0]
 
 
 def _bytes(contents, at, length):

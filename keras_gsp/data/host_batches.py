@@ -14,8 +14,7 @@ class HostBatches(keras.utils.PyDataset):
     """Batches of prepared images, (images) or (images, labels).
 
     `index_batches` holds the positions of each batch, by step; `augment` the
-    options of a random crop and flip. The other arguments are those of
-    `augmented_batches` and `evaluation_batches`, checked.
+    options of a random crop and flip.
     """
 
     def __init__(

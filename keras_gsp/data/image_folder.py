@@ -44,9 +44,7 @@ def image_folder(
 
     Raises:
         FileNotFoundError: no such folder or file, or no image in it.
-        ValueError: a damaged archive, one that unpacks to far more than its
-            size, or one with links or paths that lead out of it; decisions
-            about other images or with unknown words or classes.
+        ValueError: a damaged or hostile archive; wrong decisions.
 
     Example:
 
@@ -77,8 +75,8 @@ def image_folder(
         (file for file in root.rglob("*") if _is_visible(file, root)),
         key=lambda file: (file.parent.as_posix(), file.name),
     )
-    images, others = images_among(files)
-    if others:
+    images = [f for f in files if f.suffix.lower() in IMAGE_ENDINGS]
+    if others := [f for f in files if f.suffix.lower() not in IMAGE_ENDINGS]:
         warnings.warn(unread_files(others, len(files), root), stacklevel=2)
     if not images:
         raise FileNotFoundError(
@@ -122,8 +120,8 @@ def csv_list(
 
     Raises:
         FileNotFoundError: no such file, or images that do not exist.
-        ValueError: missing columns, no row, a row without path, label or box,
-            or text that is not UTF-8; decisions as for `image_folder`.
+        ValueError: no row, or a row or column that is incomplete; text that is
+            not UTF-8; wrong decisions.
     """
     check_count(is_optional=True, images_per_class=images_per_class)
     rows = csv_rows(path, on_missing=on_missing, decisions=decisions)
@@ -167,14 +165,6 @@ def names_below(paths: Sequence[str | Path], root: str | Path) -> list[str]:
     if not all(place.is_relative_to(root) for place in places):
         root = os.path.commonpath([place.parent for place in places])
     return [place.relative_to(root).as_posix() for place in places]
-
-
-def images_among(files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Divides files into those that end like an image, and others."""
-    sides: tuple[list[Path], list[Path]] = [], []
-    for file in files:
-        sides[file.suffix.lower() not in IMAGE_ENDINGS].append(file)
-    return sides
 
 
 def unread_files(others: Sequence[Path], total: int, root: Path) -> str:
@@ -246,12 +236,8 @@ def _table(path, columns, name):
 
 def _image_set(rows, images_per_class):
     names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
-    whole = ImageSet(
-        labels,
-        tuple(names),
-        paths=[row["path"] for row in rows],
-        boxes=_boxes(rows),
-    )
+    paths = [row["path"] for row in rows]
+    whole = ImageSet(labels, tuple(names), paths=paths, boxes=_boxes(rows))
     return whole.of_each_class(images_per_class)
 
 

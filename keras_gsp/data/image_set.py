@@ -27,10 +27,6 @@ class ImageSet:
         boxes: (num_images, 4), the part of each image that shows the item: x,
             y, width and height in pixels, for `evaluation_batches`.
 
-    Raises:
-        ValueError: lengths differ, a label has no class name, a class has no
-            image, or both or neither of `images` and `paths` are given.
-
     Example:
 
     ```python
@@ -118,16 +114,10 @@ class ImageSet:
     def split(
         self, num_train_classes: int | None = None, *, seed: int | None = 0
     ) -> tuple["ImageSet", "ImageSet"]:
-        """Splits by class: no class is on both sides.
+        """Splits by class, to train and to test: no class is on both sides.
 
-        Args:
-            num_train_classes: classes of the first side, in
-                [1, num_classes). `None`: half of them.
-            seed: seed of the draw; `None` takes the first classes, as the
-                published splits of the benchmark data sets do.
-
-        Returns:
-            Two `ImageSet`s, to train and to test.
+        `num_train_classes` is in [1, num_classes), `None` for half of them;
+        `seed=None` takes the first classes, as published splits do.
         """
         total = self.num_classes
         wanted = total // 2 if num_train_classes is None else num_train_classes

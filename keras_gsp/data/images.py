@@ -52,16 +52,15 @@ def augmented_batches(
         size: side of the result in pixels, at most `resize`.
         resize: shorter side of the image, in pixels, that `size` and the crop
             `"side"` refer to. `None`: with `crop=None` the whole image.
-        crop: `"area"`: 0.16 to 1 of the image's area, as in the benchmark's
-            public code, which computed the published numbers. `"side"`: a
-            side of 40 to 256 pixels, as in the benchmark's text. `None`: the
-            center crop of the evaluation.
+        crop: `"area"`: 0.16 to 1 of the image's area, as the benchmark's code,
+            which computed the published numbers. `"side"`: a side of 40 to 256
+            pixels, as its text. `None`: the center crop of the evaluation.
         flip: whether to mirror half of the images.
         seed: integer.
         first_step: step at which the batches start.
         max_pixels: largest number of pixels of a file to decode.
-        positions: integers below the length of a batch: only these of each
-            batch are read, the part of one of several processes.
+        positions: places in a batch: only these of each batch are read, the
+            part of one of several processes.
 
     Returns:
         `tf.data.Dataset` of (images, labels): (batch, size, size, channels)
@@ -71,8 +70,7 @@ def augmented_batches(
 
     Raises:
         TypeError: labels that are neither integers nor strings.
-        ValueError: `size` above `resize`, an unknown crop, unequal lengths,
-            or batches of unknown length.
+        ValueError: arguments that do not fit together.
 
     Example:
 
@@ -94,8 +92,8 @@ def augmented_batches(
         Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
         section 4.
     """
-    center = Preprocessing(size, resize, max_pixels=max_pixels)
     check_choice("area", "side", None, crop=crop)
+    center = Preprocessing(size, resize, max_pixels=max_pixels)
     if resize is None and crop == "side":
         raise ValueError(
             '`resize` must be given with crop="side", whose sides refer to '
@@ -107,16 +105,10 @@ def augmented_batches(
     # "area" does not use `resize`.
     options: dict[str, Any] = {"crop": crop, "resize": resize or 1}
     if isinstance(index_batches, keras.utils.PyDataset):
-        return HostBatches(
-            index_batches,
-            source,
-            labels,
-            center,
-            augment=options | {"flip": flip},
-            seed=seed,
-            first_step=first_step,
-            positions=places,
-        )
+        options["flip"] = flip
+        own = {"seed": seed, "first_step": first_step, "positions": places}
+        given = index_batches, source, labels, center
+        return HostBatches(*given, augment=options, **own)
 
     def prepare(step, place, _, image):
         position = tf.gather(tf.constant(places, "int64"), place)
@@ -152,8 +144,7 @@ def evaluation_batches(
     """Turns images into batches to score, to index or to embed.
 
     Args:
-        images: file names, a sequence or array of strings; or pixels
-            (num_images, height, width, channels), uint8.
+        images: as for `augmented_batches`.
         labels: (num_images,), integers or strings, or `None`.
         preprocessing: how images are cropped and resized, in place of `size`,
             `resize` and `max_pixels`. The published numbers are scored with
@@ -169,17 +160,16 @@ def evaluation_batches(
     Returns:
         `tf.data.Dataset` of images, (batch, size, size, channels) uint8, in
         the order given; of (images, labels) if labels are given, int64. Labels
-        that are strings, or integers that 32 bits do not hold, become codes,
-        whose labels the attribute `class_names` has, else `None`. The
-        attribute `ids` has the path of each file below the folder that all
-        share, or is `None` for pixels and for a file that is there twice. A
-        file that cannot be read ends the iteration with an error that names
-        it. Without TensorFlow a `keras.utils.PyDataset` of NumPy arrays.
+        become codes as for `augmented_batches`, whose labels the attribute
+        `class_names` has, else `None`. The attribute `ids` has the path of each
+        file below the folder that all share, or is `None` for pixels and for a
+        file that is there twice. A file that cannot be read ends the iteration
+        with an error that names it. Without TensorFlow a
+        `keras.utils.PyDataset` of NumPy arrays.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
-        ValueError: `size` above `resize`, unequal lengths, a `size` or
-            `resize` that contradicts `preprocessing`, or a box outside of
+        ValueError: arguments that contradict each other, or a box outside of
             its image (of a file, in the iteration).
 
     Example:
@@ -275,7 +265,6 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
     # An element whose decoder raises is dropped. Each batch ends with an extra
     # row that cannot fail; if images are missing before it, the error names
     # their files. A nested data set per batch would cost a quarter of the time.
-
     is_file = source.ndim == 1
     channels = preprocessing.channels if is_file else source.shape[-1]
     with tf.device("CPU"):

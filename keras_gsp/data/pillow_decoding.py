@@ -1,7 +1,7 @@
 """Decoding of images with Pillow, where TensorFlow is not installed.
 
 The pixels are those of `decoding`, but for a few gray levels at the edge of a
-crop of a JPEG with reduced colors: TensorFlow decodes nothing beside the crop.
+crop of a JPEG: TensorFlow decodes nothing beside the crop.
 """
 
 import io

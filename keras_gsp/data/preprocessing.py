@@ -36,9 +36,6 @@ class Preprocessing:
         background: color behind transparent pixels of a file: red, green and
             blue in [0, 255].
 
-    Raises:
-        ValueError: a size above `resize`, or a number out of its range.
-
     Example:
 
     ```python
@@ -76,10 +73,8 @@ class Preprocessing:
             )
         check_choice(1, 3, channels=self.channels)
         check_count(max_pixels=self.max_pixels)
-        if len(self.background) != 3 or not all(
-            is_integer(value, least=0) and value < 256
-            for value in self.background
-        ):
+        colors = [is_integer(c, least=0) and c < 256 for c in self.background]
+        if len(colors) != 3 or not all(colors):
             raise ValueError(
                 "`background` must be three integers in [0, 255]. "
                 f"Received: background={self.background}."
@@ -138,19 +133,15 @@ class Preprocessing:
         return cls(**config)
 
     def _sides(self) -> tuple[Any, ...]:
-        if isinstance(self.size, tuple):
-            return self.size
-        return self.size, self.size
+        return self.size if isinstance(self.size, tuple) else (self.size,) * 2
 
 
 def preprocessing_of(encoder: Any) -> Preprocessing | None:
     """Returns how an encoder's images must be cut, `None` if it is unknown.
 
     The encoder has an `ExpectedPreprocessing` layer, at any depth, such as
-    `build_encoder(..., preprocessing=...)` adds.
-
-    Raises:
-        ValueError: two such layers that disagree.
+    `build_encoder(..., preprocessing=...)` adds; two that disagree are a
+    `ValueError`.
 
     Example:
 

@@ -31,14 +31,9 @@ def readable_images(
 ) -> ReadableImages:
     """Decodes every file once and finds those that cannot be used.
 
-    Args:
-        paths: file names.
-        on_error: `"raise"`: one error that names the unusable files;
-            `"skip"`: leave them out and return them.
-        max_pixels: files of more pixels are unusable and not decoded.
-
-    Raises:
-        ValueError: unusable files, with `on_error="raise"`; no usable file.
+    With `on_error="raise"` they are one `ValueError` that names them; with
+    `"skip"` they are left out and returned, and only no usable file at all is
+    an error. Files of more than `max_pixels` are unusable and not decoded.
     """
     check_choice("raise", "skip", on_error=on_error)
     names = [str(path) for path in paths]

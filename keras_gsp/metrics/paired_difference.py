@@ -47,7 +47,7 @@ def paired_difference(
         scores_b: the same of the second, NaN at the same places.
         classes: class of each query, numbers or strings: (queries,) for all
             seeds, or a list with one (queries,) for each seed.
-        confidence: coverage of the interval, in (0, 1). Default 0.95.
+        confidence: coverage of the interval, in (0, 1).
 
     Returns:
         A dict of Python numbers: `difference` (a - b), `low` and `high`, the
@@ -59,8 +59,7 @@ def paired_difference(
         ImportError: SciPy is not installed.
         TypeError: classes that are neither numbers nor strings.
         ValueError: shapes that do not match, a query that only one encoder
-            has a score for, infinite scores, fewer than two classes, or an
-            argument out of its range.
+            has a score for, infinite scores, or fewer than two classes.
 
     Example:
 

@@ -131,12 +131,17 @@ def ranks_of_things(
     gallery: np.ndarray,
     things: tuple[np.ndarray, np.ndarray],
     relevance: Relevance,
+    alone: np.ndarray,
 ) -> Iterator[Hits]:
     """As `positive_ranks`, of things with several rows each.
 
-    `things` number the rows of both sides, as `relevance` does. The distance
-    of two things is that of their nearest rows.
+    `things` number the rows of both sides, as `relevance` does, and rows
+    `alone` are the things after them. The distance of two things is that of
+    their nearest rows.
     """
+    last = things[1].max() + 1 + np.arange(len(alone))
+    things = things[0], np.append(things[1], last)
+    gallery = np.concatenate([gallery, alone])
     queries, items, _ = moved_to_origin(embeddings, gallery)
     first, places = distinct_rows(items)
     # In float64, where only equal distances come out equal.

@@ -32,11 +32,10 @@ class Relevance:
         self._groups: Any = groups
         self._gallery_groups: Any = gallery_groups
         self._is_multiple = labels.ndim == 2
-        if self._is_multiple:
-            labels = np.packbits(labels, axis=1)
-            gallery_labels = np.packbits(gallery_labels, axis=1)
         self._labels, self._gallery_labels = labels, gallery_labels
         if self._is_multiple:
+            self._labels = np.packbits(labels, axis=1)
+            self._gallery_labels = np.packbits(gallery_labels, axis=1)
             self._count_pairs()
         else:
             self._count_classes()
@@ -56,13 +55,10 @@ class Relevance:
 
     def is_removed(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
         """Returns whether rankings exclude items; see `is_positive`."""
-        if self._groups is None:
-            if self.is_own_gallery:
-                return queries == items
-            shape = np.broadcast_shapes(queries.shape, items.shape)
-            return np.zeros(shape, bool)
-        found = self._groups[queries] == self._gallery_groups[items]
-        found &= self.is_positive(queries, items)
+        found = np.zeros(np.broadcast_shapes(queries.shape, items.shape), bool)
+        if self._groups is not None:
+            found |= self._groups[queries] == self._gallery_groups[items]
+            found &= self.is_positive(queries, items)
         if self.is_own_gallery:
             found |= queries == items
         return found

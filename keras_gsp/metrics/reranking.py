@@ -42,8 +42,8 @@ def k_reciprocal(
     score beside the plain one.
 
     Args:
-        embeddings: (queries, size), finite.
-        gallery_embeddings: (gallery, size), finite. `None`: the queries are
+        embeddings: (queries, size), finite, no row of zeros.
+        gallery_embeddings: (gallery, size), the same. `None`: the queries are
             their own gallery.
         num_neighbors: k, at least 1.
         num_expanded: k2, at least 1, which averages nothing.
@@ -51,10 +51,6 @@ def k_reciprocal(
 
     Returns:
         (queries, gallery), float32; smaller is nearer.
-
-    Raises:
-        ValueError: embeddings that are not finite or of different sizes, a
-            row of zeros, or a number out of its range.
 
     Example:
 
@@ -74,7 +70,17 @@ def k_reciprocal(
     """
     check_count(num_neighbors=num_neighbors, num_expanded=num_expanded)
     check_interval("[0, 1]", distance_weight=distance_weight)
-    queries, gallery, is_own = _unit_sides(embeddings, gallery_embeddings)
+    is_own = gallery_embeddings is None
+    queries = gallery = checked_embeddings(embeddings, "embeddings")
+    if not is_own:
+        gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
+        if queries.shape[1] != gallery.shape[1]:
+            raise ValueError(
+                "`embeddings` and `gallery_embeddings` must have the same "
+                f"size. Received: {queries.shape[1]} and {gallery.shape[1]}."
+            )
+    queries = unit_rows(queries, "embeddings")
+    gallery = unit_rows(gallery, "gallery_embeddings")
     settings = num_neighbors, num_expanded, distance_weight
     rows = reciprocal_distances(queries, gallery, is_own, *settings)
     return np.stack([distances.astype("float32") for distances in rows])
@@ -153,22 +159,6 @@ def _squared_distances(point, points):
     """Returns distances from one item to all, divided by the largest."""
     distances = np.maximum(2 - 2 * (points @ point).astype("float64"), 0)
     return distances / max(float(distances.max()), 1e-12)
-
-
-def _unit_sides(embeddings, gallery_embeddings):
-    """Returns queries and gallery with rows of length 1, and `is_own`."""
-    embeddings = checked_embeddings(embeddings, "embeddings")
-    queries = unit_rows(embeddings, "embeddings")
-    if gallery_embeddings is None:
-        return queries, queries, True
-    name = "gallery_embeddings"
-    gallery = checked_embeddings(gallery_embeddings, name)
-    if queries.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            "`embeddings` and `gallery_embeddings` must have the same size. "
-            f"Received: {queries.shape[1]} and {gallery.shape[1]}."
-        )
-    return queries, unit_rows(gallery, name), False
 
 
 def unit_rows(points: np.ndarray, name: str) -> np.ndarray:

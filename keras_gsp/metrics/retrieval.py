@@ -21,7 +21,6 @@ from keras_gsp.metrics.relevance import Relevance, group_codes
 from keras_gsp.metrics.reranking import reciprocal_distances, unit_rows
 from keras_gsp.ops.arguments import is_integer
 
-RERANKINGS = ("k_reciprocal",)
 # Relative distance to a copy that was stored in float16.
 HALF_PRECISION = 2.0**-11
 
@@ -66,9 +65,8 @@ def retrieval_scores(
     Without a gallery the queries search each other, and each is removed from
     its own ranking by its position: an identical copy elsewhere stays in.
     Equal distances are ordered by position in the gallery, and identical
-    gallery items always have equal distances. The order is decided in float64,
-    among candidates from products in float32 (in float64 for float64
-    embeddings). Memory: a few times 64 MB.
+    gallery items always have equal distances. The order is decided in float64.
+    Memory: a few times 64 MB.
 
     Args:
         embeddings: (queries, size), finite.
@@ -89,15 +87,13 @@ def retrieval_scores(
         gallery_items: (gallery,), the same for a gallery.
         distractor_embeddings: (distractors, size), finite: gallery items that
             are no query's positive, after the gallery at equal distances.
-        recall_at: the k of each Recall@k, integers of at least 1. A k beyond
-            the gallery means all of it.
-        map_at: the k of each mAP@k, integers of at least 1.
+        recall_at: the k of each Recall@k, at least 1; beyond the gallery: all.
+        map_at: the k of each mAP@k, at least 1.
         average_precision: whether to rank the whole gallery for the mAP,
             which takes several times as long.
-        reranking: other rankings to score too, with their defaults:
-            `("k_reciprocal",)`; see the function of this name.
+        reranking: `("k_reciprocal",)` scores this ranking too.
         per_class: whether to return the scores of each class too.
-        per_query: whether to return the scores of each query too, for
+        per_query: whether to return those of each query, for
             `paired_difference`.
 
     Returns:
@@ -116,9 +112,8 @@ def retrieval_scores(
     Raises:
         TypeError: labels that are neither numbers nor strings, or of
             different kinds for queries and gallery.
-        ValueError: embeddings that are not finite; lengths or sizes that do
-            not match; half a gallery; a thing with two labels, or things with
-            groups or re-ranking; a k below 1; no query with a positive.
+        ValueError: embeddings that are not finite; arguments that do not fit
+            together; a thing with two labels; no query with a positive.
 
     Example:
 
@@ -141,52 +136,34 @@ def retrieval_scores(
         "map_at": _checked_ranks(map_at, "map_at"),
         "average_precision": average_precision,
     }
-    if not set(reranking) <= set(RERANKINGS):
+    if not set(reranking) <= {"k_reciprocal"}:
         raise ValueError(
-            f"`reranking` must be {RERANKINGS} or empty. "
+            '`reranking` must be ("k_reciprocal",) or empty. '
             f"Received: reranking={tuple(reranking)}."
         )
-    sides = searched_sides(
-        embeddings,
-        labels,
-        gallery_embeddings,
-        gallery_labels,
-        may_be_multiple=True,
-    )
+    given = embeddings, labels, gallery_embeddings, gallery_labels
+    sides = searched_sides(*given, may_be_multiple=True)
     if not sides.is_own_gallery and query_groups is None:
         warn_of_copies(_num_copies(sides), len(sides.embeddings))
-    rows_of_sides = sides.embeddings, sides.gallery
-    things = None
-    if query_items is not None or gallery_items is not None:
-        if query_groups is not None or reranking:
-            raise ValueError(
-                "`query_items` and `gallery_items` must be None with "
-                "`query_groups` or `reranking`. Received: both."
-            )
-        things, sides = _things(sides, query_items, gallery_items)
-    gallery, relevance = _gallery_and_relevance(
-        sides, query_groups, gallery_groups, distractor_embeddings
-    )
-    counts = relevance.num_positives
-    rows_of: Any = partial(_rows_of_hits, num_positives=counts, **measures)
-    if things is None:
-        ranks = 1, *measures["recall_at"], *measures["map_at"]
-        hits = positive_ranks(
-            sides.embeddings,
-            gallery,
-            relevance,
-            at_least=max(ranks),
-            is_complete=average_precision,
+    groups = query_groups, gallery_groups, distractor_embeddings
+    if query_items is None and gallery_items is None:
+        gallery, relevance = _gallery_and_relevance(sides, *groups)
+        depth = max(1, *measures["recall_at"], *measures["map_at"])
+        depths = {"at_least": depth, "is_complete": average_precision}
+        hits = positive_ranks(sides.embeddings, gallery, relevance, **depths)
+    elif query_groups is not None or reranking:
+        raise ValueError(
+            "`query_items` and `gallery_items` must be None with "
+            "`query_groups` or `reranking`. Received: both."
         )
     else:
-        others = gallery[len(sides.gallery) :]
-        alone = things[1].max() + 1 + np.arange(len(others))
-        hits = ranks_of_things(
-            rows_of_sides[0],
-            np.concatenate([rows_of_sides[1], others]),
-            (things[0], np.append(things[1], alone)),
-            relevance,
-        )
+        photographs = sides.embeddings, sides.gallery
+        things, sides = _things(sides, query_items, gallery_items)
+        gallery, relevance = _gallery_and_relevance(sides, *groups)
+        alone = gallery[len(sides.gallery) :]
+        hits = ranks_of_things(*photographs, things, relevance, alone)
+    counts = relevance.num_positives
+    rows_of: Any = partial(_rows_of_hits, num_positives=counts, **measures)
     rows = rows_of(hits)
     scores = _means(rows, counts)
     if reranking:
@@ -341,14 +318,12 @@ def _means(rows, num_positives):
     """Returns the means over the queries with a positive, and the counts."""
     is_scored = num_positives > 0
     num_queries = int(np.count_nonzero(is_scored))
-    scores: dict[str, Any] = {}
-    if num_queries:
-        scores = {
-            name: float(row[is_scored].mean()) for name, row in rows.items()
-        }
-    scores["num_queries"] = num_queries
-    scores["num_dropped"] = len(is_scored) - num_queries
-    return scores
+    named = rows.items() if num_queries else ()
+    scores: dict[str, Any] = {
+        name: float(row[is_scored].mean()) for name, row in named
+    }
+    num_dropped = len(is_scored) - num_queries
+    return scores | {"num_queries": num_queries, "num_dropped": num_dropped}
 
 
 def _checked_ranks(ranks, name):

@@ -7,13 +7,18 @@
 | FAR(t) | `false_accepts` | share of the pairs of two classes accepted |
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_gsp.metrics.pair_distances import PairDistances
+from keras_gsp.embeddings.labeled_embeddings import (
+    moved_to_origin,
+    searched_sides,
+)
 
+# Distances of one block of rows with all others: 64 MB in float32.
+BLOCK_NUMBERS = 2**24
 # The curve is exact with at most this many positive pairs.
 MAX_THRESHOLDS = 2**20
 
@@ -54,8 +59,8 @@ def verification_scores(
 
     Raises:
         TypeError: labels that are neither numbers nor strings.
-        ValueError: embeddings that are not finite; lengths that do not match;
-            a rate outside [0, 1]; no pair of one class, or none of two.
+        ValueError: embeddings that are not finite, a rate outside [0, 1], no
+            pair of one class, or none of two.
 
     Example:
 
@@ -133,3 +138,62 @@ def _checked_rates(rates):
                 f"Received: false_accept_rates={tuple(rates)}."
             )
     return {f"{float(rate):g}": float(rate) for rate in rates}
+
+
+class PairDistances:
+    """Squared distances of all pairs of items, each once, times `scale`."""
+
+    def __init__(self, embeddings: Any, labels: Any) -> None:
+        sides = searched_sides(embeddings, labels)
+        rows, _, self.scale = moved_to_origin(sides.embeddings, sides.gallery)
+        # Sorted by class, positive pairs lie in blocks on the diagonal.
+        order = np.argsort(sides.codes, kind="stable")
+        self._codes, self._rows = sides.codes[order], rows[order]
+        self._squares = np.square(self._rows).sum(axis=1)
+        sizes = np.bincount(self._codes)
+        self.num_positives = int(np.sum(sizes * (sizes - 1)) // 2)
+        total = len(rows) * (len(rows) - 1) // 2
+        self.num_negatives = total - self.num_positives
+        for classes, count in (
+            ("one class", self.num_positives),
+            ("two classes", self.num_negatives),
+        ):
+            if count == 0:
+                raise ValueError(
+                    f"`labels` must give at least one pair of {classes}. "
+                    f"Received: {len(rows)} items and none."
+                )
+
+    def positives(self) -> np.ndarray:
+        """Returns the squared distances of all positive pairs, flat."""
+        return np.concatenate([self._near(rows)[0] for rows in self._blocks()])
+
+    def negatives(self) -> Iterator[np.ndarray]:
+        """Yields the squared distances of negative pairs, flat arrays."""
+        for rows in self._blocks():
+            _, near, stop = self._near(rows)
+            yield near
+            yield self._distances(rows, slice(stop, None)).reshape(-1)
+
+    def _blocks(self):
+        size = max(1, min(1024, BLOCK_NUMBERS // len(self._rows)))
+        for start in range(0, len(self._rows), size):
+            yield slice(start, min(start + size, len(self._rows)))
+
+    def _near(self, rows):
+        """Pairs of some rows with later ones of their classes, and the end."""
+        codes = self._codes[rows]
+        stop = int(np.searchsorted(self._codes, codes[-1], side="right"))
+        columns = slice(rows.start, stop)
+        distances = self._distances(rows, columns)
+        is_same = codes[:, None] == self._codes[columns]
+        is_later = np.tri(*distances.shape) == 0
+        near, far = is_same & is_later, ~is_same & is_later
+        return distances[near], distances[far], stop
+
+    def _distances(self, rows, columns):
+        products = self._rows[rows] @ self._rows[columns].T
+        products *= -2
+        products += self._squares[rows, None]
+        products += self._squares[columns]
+        return np.maximum(products, 0, out=products)

@@ -25,9 +25,7 @@ class Explanation:
             cosine for an encoder that normalizes to the unit sphere.
         contributions: (pairs, num_prototypes), contribution of each prototype
             to the similarity, the mean of that in query and neighbor; sums to
-            `similarity`, as do the
-        pair_contributions: (pairs, num_prototypes, num_prototypes), of each
-            prototype of the query with each of the neighbor.
+            `similarity`.
         query_weights: (pairs, height, width) or (pairs, tokens), the query's
             pooling weights; sum to 1. `neighbor_weights`: the neighbor's.
         query_maps: the shapes of the weights and `num_prototypes`, the share
@@ -37,7 +35,6 @@ class Explanation:
 
     similarity: np.ndarray
     contributions: np.ndarray
-    pair_contributions: np.ndarray
     query_weights: np.ndarray
     neighbor_weights: np.ndarray
     query_maps: np.ndarray
@@ -118,18 +115,16 @@ def prototype_patches(
         encoder: as for `explain`, with a feature map (height, width,
             channels).
         images: (images, height, width, channels), the encoder's images.
-        num_patches: number of patches of each prototype. Default 8.
-        prototypes: indices of the prototypes to show, such as those with the
-            largest share of a query's pooling weights. Default `None`: all.
-        batch_size: images embedded at once. Default 64.
+        num_patches: number of patches of each prototype.
+        prototypes: indices of the prototypes to show; `None`: all.
+        batch_size: images embedded at once.
 
     Returns:
         Patches (prototypes, num_patches, side, side, channels), nearest first,
         and the position of the image of each, (prototypes, num_patches).
 
     Raises:
-        ValueError: what `explain` refuses; fewer images than patches; features
-            without rows and columns.
+        ValueError: what `explain` refuses; fewer images than patches; tokens.
 
     Example:
 
@@ -184,14 +179,10 @@ def prototype_patches(
     side = min(sides.min(), 2 * max(1, round(max(sides / np.array(grid)))))
     centers = (cells + 0.5) * sides / grid
     corners = np.clip(np.round(centers - side / 2), 0, sides - side).astype(int)
-    patches = np.empty(
-        (*sources.shape, side, side, images.shape[3]), images.dtype
-    )
-    for one in np.ndindex(sources.shape):
-        top, left = corners[one]
-        image = images[sources[one]]
-        patches[one] = image[top : top + side, left : left + side]
-    return patches, sources
+    # (prototypes, num_patches, side, side): rows and columns of each patch.
+    rows, columns = np.moveaxis(corners[..., None] + np.arange(side), 2, 0)
+    taken = sources[..., None, None], rows[..., None], columns[:, :, None]
+    return images[taken], sources
 
 
 class PrototypeParts:
@@ -214,12 +205,12 @@ class PrototypeParts:
         """Returns the fields as tensors."""
         embedding, parts, maps = self._parts(queries)
         other_embedding, other_parts, other_maps = self._parts(neighbors)
-        pairs = ops.matmul(parts, ops.swapaxes(other_parts, 1, 2))
-        rows, columns = ops.sum(pairs, axis=2), ops.sum(pairs, axis=1)
+        # Of each prototype with all of the other image, which sum to x'.
+        rows = ops.sum(parts * other_embedding[:, None], axis=2)
+        columns = ops.sum(other_parts * embedding[:, None], axis=2)
         return {
             "similarity": ops.sum(embedding * other_embedding, axis=1),
             "contributions": (rows + columns) / 2,
-            "pair_contributions": pairs,
             "query_weights": ops.sum(maps, axis=-1),
             "neighbor_weights": ops.sum(other_maps, axis=-1),
             "query_maps": maps,

@@ -13,14 +13,14 @@ from keras_gsp.retrieval.held_out_searches import held_out_searches
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
-    WithSpace,
+    WithConfig,
     check_space,
     space_fingerprint,
 )
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrievalGuarantee(WithSpace):
+class RetrievalGuarantee(WithConfig):
     """Length of a shortlist that holds the right class, and when to abstain.
 
     The shortlist of a query are the gallery items within `radius`. If the
@@ -41,16 +41,8 @@ class RetrievalGuarantee(WithSpace):
     for C classes of n_c queries whose nearest item of their class is at s_ci,
     and coverage 1 - a. The class beside the C is the query's own: C must be at
     least 1 / a - 1. Other images (another camera, another kind of class) break
-    it.
-
-    Args:
-        radius: largest Euclidean distance of an item in the list.
-        coverage: probability, in (0, 1).
-        novelty_distance: largest distance of the nearest item.
-        false_alarm_rate: probability, in (0, 1).
-        num_classes: classes it was calibrated on.
-        num_queries: images it was calibrated on.
-        space: `SpaceFingerprint` of the encoder, `None` if unknown.
+    it. `num_classes` and `num_queries` count what it was calibrated on; `space`
+    is the `SpaceFingerprint` of the encoder, `None` if unknown.
 
     Example:
 
@@ -120,11 +112,11 @@ class RetrievalGuarantee(WithSpace):
                 classes that neither the training nor the gallery saw. Classes
                 with a single image are left out.
             coverage: least probability that a list holds an item of the
-                query's class, in (0, 1). Default 0.95.
+                query's class, in (0, 1).
             false_alarm_rate: largest probability that a query is declined
-                whose class the gallery holds, in (0, 1). Default 0.05.
+                whose class the gallery holds, in (0, 1).
             batch_size: images embedded at once when arrays are given.
-            seed: seed of the drawing. Default 0.
+            seed: of the drawing.
 
         Raises:
             ValueError: an empty gallery or one of another encoder, a class on
@@ -141,14 +133,13 @@ class RetrievalGuarantee(WithSpace):
         data = LabeledBatches(held_out_classes, "held_out_classes", batch_size)
         held_out = encoded(encoder, data)
         former = getattr(gallery, "parameters", None)
-        while True:
+        radius = math.inf
+        while math.isinf(radius):
             found = held_out_searches(gallery, *held_out, seed)
             radius = class_quantile(
                 found.right, found.classes, coverage, "coverage"
             )
-            if math.isfinite(radius):
-                break
-            if gallery._widened() is None:
+            if math.isinf(radius) and gallery._widened() is None:
                 missed = np.mean(np.isinf(found.right))
                 raise ValueError(
                     "`gallery` must find an item of the right class for the "

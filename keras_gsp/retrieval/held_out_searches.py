@@ -31,16 +31,11 @@ class HeldOutSearches(NamedTuple):
 def held_out_searches(
     gallery: Any, embeddings: Any, labels: np.ndarray, seed: int = 0
 ) -> HeldOutSearches:
-    """Searches a gallery for held-out images, as it is served.
-
-    As many others of an image's class as a class of the gallery has, drawn at
-    random, stand for its class; a random class of the gallery makes room for
-    them. An approximate engine is asked for them in a copy of the index that
-    holds them too.
-    """
+    """Searches a gallery as served; see `RetrievalGuarantee.calibrate`."""
     gallery._check_filled()
     embeddings = np.asarray(embeddings, "float32")
-    known, sizes = np.unique(_labels(gallery), return_counts=True)
+    blocks = [gallery.items(some)[1] for some in blocks_of(gallery.ids())]
+    known, sizes = np.unique(np.concatenate(blocks), return_counts=True)
     shared = np.intersect1d(known, labels)
     if len(shared):
         raise ValueError(
@@ -76,13 +71,6 @@ def held_out_searches(
         np.minimum(right, far)[is_query],
         found.distances[:, 0],
     )
-
-
-def _labels(gallery):
-    if hasattr(gallery, "gallery"):
-        return gallery.gallery.labels
-    blocks = blocks_of(gallery.ids())
-    return np.concatenate([gallery.items(some)[1] for some in blocks])
 
 
 def _as_served(gallery, embeddings, labels, standing, right):

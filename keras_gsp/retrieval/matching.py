@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.metrics.pair_distances import PairDistances
+from keras_gsp.metrics.verification import PairDistances
 from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.retrieval.held_out_searches import held_out_searches
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
-    WithSpace,
+    WithConfig,
     check_same_space,
     space_fingerprint,
 )
@@ -24,7 +24,7 @@ RATES = 0.01, 0.02, 0.05, 0.1, 0.2
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchThreshold(WithSpace):
+class MatchThreshold(WithConfig):
     """Distance threshold that decides whether a neighbor is a match.
 
     As the `match` of an index it gives searches `is_match`, and is saved and
@@ -44,10 +44,10 @@ class MatchThreshold(WithSpace):
         num_positive_pairs: held-out searches (pairs) of known (one) class.
         num_negative_pairs: held-out searches (pairs) of unknown (two) classes.
         space: `SpaceFingerprint` of the encoder; an index and an export of
-            another one refuse the threshold. Default `None`: unknown.
-        gallery_size: items of the gallery. Default `None`: pairs count.
+            another one refuse the threshold. `None`: unknown.
+        gallery_size: items of the gallery. `None`: pairs count.
         acceptance: rows (rate, distance, share of the known, share of the
-            unknown searches that match), for several rates. Default: none.
+            unknown searches that match), for several rates.
 
     Example:
 
@@ -112,13 +112,13 @@ class MatchThreshold(WithSpace):
             gallery: index that will be searched. Each held-out image is
                 searched in it, as one of an unknown class and, beside others
                 of its class (see `RetrievalGuarantee.calibrate`), as one of a
-                known class. Default `None`: the rates count pairs.
+                known class. `None`: the rates count pairs.
             false_accept_rate: share of the searches (pairs) that may match
-                falsely, in (0, 1), at least one. Default `None`: 0.05 of the
-                searches, 0.001 of the pairs.
-            encoder: Keras model that made the embeddings, for the `space`.
-                Default `None`: that of the gallery, or unknown.
-            seed: of drawing what stands for a known class. Default 0.
+                falsely, in (0, 1), at least one. `None`: 0.05 of the searches,
+                0.001 of the pairs.
+            encoder: Keras model that made the embeddings, for the `space`;
+                `None`: that of the gallery, or unknown.
+            seed: of drawing what stands for a known class.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
@@ -172,12 +172,11 @@ class MatchThreshold(WithSpace):
             "| distance | known accepted | unknown accepted |",
             "| --- | --- | --- |",
         ]
-        for rate, distance, *shares in self.acceptance:
+        for rate, distance, known, unknown in self.acceptance:
+            cells = f"{distance:.4f}", f"{known:.3f}", f"{unknown:.3f}"
             mark = "**" if rate == self.false_accept_rate else ""
-            known, unknown = (f"{mark}{x:.3f}{mark}" for x in shares)
-            lines.append(
-                f"| {mark}{distance:.4f}{mark} | {known} | {unknown} |"
-            )
+            marked = (f"{mark}{cell}{mark}" for cell in cells)
+            lines.append(f"| {' | '.join(marked)} |")
         return "\n".join(lines)
 
 
@@ -201,22 +200,21 @@ def _searched(gallery, embeddings, labels, rate, seed):
     searches = held_out_searches(gallery, embeddings, labels, seed)
     unknown, known = searches.nearest_unknown, searches.nearest_known
     _check_rate(rate, len(unknown), "held-out searches")
-    rates = [one for one in RATES if one * len(unknown) >= 1]
-    rows = []
+    rates = {one for one in RATES if one * len(unknown) >= 1}
+    rows = {}
     unknown = np.sort(unknown)
-    for one in sorted({*rates, rate}):
+    for one in sorted(rates | {rate}):
         distance = _between(unknown, math.floor(one * len(unknown)))
         accepted = (np.mean(x <= distance) for x in (known, unknown))
-        rows.append((float(one), distance, *map(float, accepted)))
-    chosen = next(row for row in rows if row[0] == rate)
+        rows[one] = float(one), distance, *map(float, accepted)
     return {
-        "distance": chosen[1],
+        "distance": rows[rate][1],
         "false_accept_rate": float(rate),
-        "true_accept_rate": chosen[2],
+        "true_accept_rate": rows[rate][2],
         "num_positive_pairs": len(known),
         "num_negative_pairs": len(unknown),
         "gallery_size": len(gallery),
-        "acceptance": rows,
+        "acceptance": tuple(rows.values()),
     }
 
 

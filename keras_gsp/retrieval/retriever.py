@@ -45,8 +45,7 @@ class Retriever:
         encoder: built Keras model, images to embeddings.
         index: any index of the encoder's embeddings with strings as ids, or
             an empty one.
-        folder: folder of the photographs. Default `None`: unknown; ids are
-            then the paths as given.
+        folder: folder of the photographs. `None`: ids are paths as given.
         **options: `image_size`, `crop_fraction`, `max_pixels`, as for
             `export_encoder`.
 
@@ -124,9 +123,9 @@ class Retriever:
         Args:
             query: name of an image file, its bytes, a PIL image, pixels
                 (height, width, channels), uint8, or a list of these.
-            k: number of neighbors, at least 1. Default 10.
+            k: number of neighbors, at least 1.
             box: part of each query to search with, in pixels of the upright
-                image: x, y, width, height. Default `None`: all.
+                image: x, y, width, height.
             **options: those of the index's `search`: `group_by`, `where`, ...
 
         Raises:
@@ -158,13 +157,9 @@ class Retriever:
     ) -> None:
         """Adds photographs, or replaces those with the same ids.
 
-        Args:
-            files: names of image files. Those that cannot be read are left
-                out, with a warning that names them; if all are, it is a
-                `ValueError`.
-            labels: one for each file. Default `None`: the names of their
-                folders.
-            attributes: as for `upsert` of an index.
+        Names of files that cannot be read are left out, with a warning that
+        names them; if all are, it is a `ValueError`. `labels` are by default
+        the names of their folders, `attributes` as for `upsert` of an index.
         """
         files = [files] if isinstance(files, str | Path) else list(files)
         ids = [self._id(file) for file in files]
@@ -173,7 +168,7 @@ class Retriever:
         pairs = zip(ids, status, strict=True)
         bad = [f"{name} ({one})" for name, one in pairs if one != "ok"]
         words = "; ".join(bad[:5]) or "no file"
-        if not is_read.any():
+        if len(bad) == len(files):
             raise ValueError(
                 "`files` must hold an image that can be read. "
                 f"Received: {words}."
@@ -203,8 +198,7 @@ class Retriever:
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes encoder, index and canaries, not the photographs.
 
-        `path` must be new, unless `overwrite` is `True`. A `MilvusIndex`, which
-        lives elsewhere, is a `TypeError`, also for `export`.
+        A `MilvusIndex`, which lives elsewhere, is a `TypeError`.
         """
         index = self._in_memory()
         with whole_folder(path, overwrite=overwrite) as folder:

@@ -17,55 +17,43 @@ _IDLE = ("name", "trainable", "dtype", "seed", "batch_shape", "dropout", "rate")
 _IDLE_ENDINGS = ("_initializer", "_regularizer", "_constraint", "_config")
 
 
-@dataclasses.dataclass(frozen=True)
-class SpaceFingerprint:
-    """What decides where an encoder embeds an image.
-
-    Indexes of `from_encoder` and exports carry it and refuse another encoder;
-    `None` in its place, as of bare arrays, is unknown and fits every encoder.
-    `weights` and `layers` are hashes, `preprocessing` the height, width, crop
-    fraction and background.
-    """
-
-    weights: str
-    layers: str
-    normalization: str | None
-    embedding_size: int | None
-    preprocessing: dict[str, Any] | None = None
+class WithConfig:
+    """Config of a dataclass, which may have a `space`."""
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments as JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Makes a fingerprint from `get_config`."""
-        return cls(**config)
-
-
-class WithSpace:
-    """Config of a dataclass that belongs to an encoder, its `space`."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the arguments as JSON values, without an unknown space."""
+        """Returns the arguments as JSON values, without empty ones."""
         config = _plain(dataclasses.asdict(self))  # type: ignore[call-overload]
         return {k: v for k, v in config.items() if v not in (None, [])}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Makes an instance from `get_config`."""
-        space = config.get("space")
-        return cls(**config | {"space": space and SpaceFingerprint(**space)})
+        if space := config.get("space"):
+            config = config | {"space": SpaceFingerprint(**space)}
+        return cls(**config)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpaceFingerprint(WithConfig):
+    """What decides where an encoder embeds an image.
+
+    Indexes of `from_encoder` and exports carry it and refuse another encoder;
+    `None` in its place, as of bare arrays, is unknown and fits every encoder.
+    `weights` and `layers` are hashes, `preprocessing` is how images are cut.
+    """
+
+    weights: str
+    layers: str
+    normalization: str | None = None
+    embedding_size: int | None = None
+    preprocessing: dict[str, Any] | None = None
 
 
 def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     """Returns the fingerprint of an encoder's embedding space.
 
     Equal weights, layers and preprocessing give equal fingerprints, also in
-    another process or backend.
-
-    Args:
-        encoder: built Keras model; the result is `None` for anything else.
+    another process or backend; anything but a built Keras model gives `None`.
 
     Example:
 
@@ -74,19 +62,11 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
     import numpy as np
     import keras_gsp as gsp
 
-    old, new = (
-        keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-        for _ in range(2)
-    )
-    index = gsp.retrieval.ExactIndex.from_encoder(
-        old, (np.eye(4), list("abcd"))
-    )
-    assert index.space == gsp.retrieval.space_fingerprint(old)
-    gsp.retrieval.check_space(old, index)
-    try:
-        gsp.retrieval.check_space(new, index)
-    except ValueError as error:
-        assert "made by another encoder" in str(error)
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    data = np.eye(4), list("abcd")
+    index = gsp.retrieval.ExactIndex.from_encoder(encoder, data)
+    assert index.space == gsp.retrieval.space_fingerprint(encoder)
+    gsp.retrieval.check_space(encoder, index)
     ```
     """
     if not hasattr(encoder, "weights"):
@@ -105,12 +85,10 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
 
 
 def check_space(encoder: Any, holder: Any, name: str = "index") -> None:
-    """Raises an error if an index was made by another encoder.
+    """Raises `ValueError` if another encoder made an index.
 
-    Args:
-        encoder: built Keras model.
-        holder: an index, or anything else with an attribute `space`.
-        name: its name in the error, a `ValueError` that says what differs.
+    `holder` is the index, or anything else with a `space`; `name` is how the
+    error calls it, which also says what differs.
     """
     made = getattr(holder, "space", None)
     check_same_space(made, made and space_fingerprint(encoder), name)

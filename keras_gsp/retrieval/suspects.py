@@ -31,10 +31,9 @@ class Suspects:
 
     Attributes:
         label_scores: (items,), probability of the item's own class over its
-            mean among the items of that class, at least 0; 1 for the only
-            item of a class.
-        agreement: (items,), share of the nearest items with the same label,
-            in [0, 1]; 1 for the only item of a class.
+            mean among the items of that class; 1 for an only item.
+        agreement: (items,), share of the nearest items with the same label;
+            1 for an only item.
         suggested: (items,), the most probable other label.
         wrong_labels: (found,), positions, most suspicious first.
         duplicates: (pairs, 2), positions, nearest pair first.
@@ -80,12 +79,8 @@ def suspects(
         embeddings: (items, size), finite, of an encoder that was not trained
             on these labels if possible: a trained one fits wrong labels too.
         labels: (items,), numbers or strings, of at least two classes.
-        num_neighbors: items that each is compared with, at least 2. Default
-            10.
-
-    Raises:
-        ValueError: fewer than two classes, not more items than
-            `num_neighbors`, or zero embeddings.
+        num_neighbors: items that each is compared with, at least 2 and fewer
+            than all.
 
     Example:
 

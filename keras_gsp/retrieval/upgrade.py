@@ -1,7 +1,6 @@
 """Changes the encoder of a gallery without embedding everything again."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ def upgrade(
     sample: Any,
     *,
     into: SearchIndex | None = None,
-    folder: str | Path | None = None,
     batch_size: int = 64,
 ) -> "Upgrade":
     """Makes an index of an old encoder answer queries of a new one.
@@ -48,16 +46,15 @@ def upgrade(
         new_encoder: built Keras model; embeddings may have another size.
         sample: images and labels, as for `ExactIndex.from_encoder`, that both
             encoders take: at least 12 classes with two images.
-        into: empty index for new embeddings; needed with `MilvusIndex`.
-            Default `None`: `cut_over` makes an index of the old kind.
-        folder: keeps finished batches, with which the same call goes on after
-            a kill. Default `None`.
+        into: index for the new embeddings, empty or with those of an earlier
+            call; needed with `MilvusIndex`. `None`: `cut_over` makes an index
+            of the old kind.
         batch_size: images embedded at once when arrays are given.
 
     Raises:
         ImportError: SciPy is not installed.
-        ValueError: an empty index; an index, `into` or `folder` of another
-            encoder; two encoders of one space; too few classes in the sample.
+        ValueError: an empty index; an index or `into` of another encoder; two
+            encoders of one space; too few classes in the sample.
 
     Example:
 
@@ -99,13 +96,7 @@ def upgrade(
     new, _ = encoded(new_encoder, batches)
     space_map, certificate = certified_map(old, new, labels)
     into.space = space
-    for path in _kept(folder):
-        batch = ExactIndex.load(path)
-        check_space(new_encoder, batch, "folder")
-        columns = index.items(batch.ids())[1:]
-        if len(columns[1]):
-            into.upsert(batch.items(columns[1])[0], *columns)
-    return Upgrade(index, into, space_map, new_encoder, certificate, folder)
+    return Upgrade(index, into, space_map, new_encoder, certificate)
 
 
 class Upgrade(SearchIndex):
@@ -131,11 +122,10 @@ class Upgrade(SearchIndex):
         space_map: SpaceMap,
         encoder: Any = None,
         certificate: dict[str, Any] | None = None,
-        folder: str | Path | None = None,
     ) -> None:
         self.old, self.new, self.space_map = old, new, space_map
         self.certificate = certificate or {}
-        self._encoder, self._folder = encoder, folder
+        self._encoder = encoder
         self._match, self._space = new.match, new.space
         # Ids that both have.
         self._moved = np.intersect1d(old.ids(), new.ids())
@@ -152,26 +142,18 @@ class Upgrade(SearchIndex):
         num_items: int | None = None,
         batch_size: int = 256,
     ) -> int:
-        """Embeds items with the new encoder, in random order.
+        """Embeds items in random order and returns how many are left.
 
-        Args:
-            load: function from a list of ids to the images, in order.
-            num_items: largest number of items. Default `None`: all.
-            batch_size: items embedded, kept and searchable at once.
-
-        Returns:
-            Number of items left.
+        `load` is a function from a list of ids to the images, in order;
+        `num_items` the most to embed, `None` for all; `batch_size` items are
+        embedded, and searchable, at once. After a kill, `upgrade` goes on
+        from a saved or stored `new` index as `into`.
         """
         check_count(is_optional=True, num_items=num_items)
         ids = np.random.default_rng(0).permutation(self.left())[:num_items]
         blocks = blocks_of(ids, batch_size)
         batches = ((load(some.tolist()), some) for some in blocks)
         for embeddings, some in encoded_batches(self._encoder, batches):
-            if self._folder is not None:
-                batch = ExactIndex(embeddings, ids=some)
-                batch.space = self.new.space
-                number = len(_kept(self._folder))
-                batch.save(Path(self._folder) / f"{number:06d}")
             self.upsert(embeddings, *self.old.items(some)[1:])
         return len(self.left())
 
@@ -281,8 +263,3 @@ def _columns(found):
     """Distances, ids, labels and, in a search by group, groups."""
     groups = () if found.groups is None else (found.groups,)
     return found.distances, found.ids, found.labels, *groups
-
-
-def _kept(folder):
-    """Finished batches, each an index in a folder of its own."""
-    return [] if folder is None else sorted(Path(folder).glob("[0-9]*"))

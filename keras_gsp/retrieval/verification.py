@@ -19,7 +19,7 @@ def verify(path: str | Path, *, skip: Collection[str] = ()) -> dict[str, Any]:
     Args:
         path: a saved index or an export.
         skip: names of files that must be there but are not read, for example
-            a large `"embeddings.npy"`. Default: none.
+            a large `"embeddings.npy"`.
 
     Returns:
         `index.json` of an index, `metadata.json` of an export.

@@ -76,8 +76,6 @@ def test_exports_find_the_bytes_of_each_gallery_item(
     served = tf.saved_model.load(str(tmp_path / "x"))
     found = served.signatures["search_exact"](contents(photos))
     check_found(found["distances"].numpy()[:, 0], found["ids"].numpy()[:, 0])
-    gsp.retrieval.export_encoder(encoder, tmp_path / "y")
-    served = tf.saved_model.load(str(tmp_path / "y"))
     embedded = served.signatures["embed"](contents(photos))["embedding"]
     found = index.search(embedded.numpy(), 1)
     check_found(found.distances[:, 0], found.ids[:, 0])

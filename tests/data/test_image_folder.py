@@ -48,12 +48,13 @@ def test_files_that_are_not_read_are_counted_and_named(tmp_path):
 
 
 def test_an_empty_or_absent_folder_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no image at any depth"):
-        gsp.data.image_folder(tmp_path)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        gsp.data.image_folder(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="images_per_class=0"):
-        gsp.data.image_folder(tmp_path, images_per_class=0)
+    for path, options, error, message in (
+        (tmp_path, {}, FileNotFoundError, "no image at any depth"),
+        (tmp_path / "nowhere", {}, FileNotFoundError, "nowhere"),
+        (tmp_path, {"images_per_class": 0}, ValueError, "images_per_class=0"),
+    ):
+        with pytest.raises(error, match=message):
+            gsp.data.image_folder(path, **options)
 
 
 def write_csv(tmp_path, *lines):

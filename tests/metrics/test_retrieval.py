@@ -17,8 +17,7 @@ def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
     """The definitions, one query and one rank at a time, in float64."""
     is_own = "gallery_embeddings" not in given
     side = "query" if is_own else "gallery"
-    query_groups = given.get("query_groups")
-    gallery_groups = given.get(f"{side}_groups")
+    groups = given.get("query_groups"), given.get(f"{side}_groups")
     others, gallery_labels = photographs(
         given.get("gallery_embeddings", embeddings),
         given.get("gallery_labels", labels),
@@ -30,19 +29,13 @@ def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
     others = [*others, *distractors[:, None]]
     queries, rows = [], []
     for i in range(len(embeddings)):
-        is_hit = [
-            np.any(np.logical_and(labels[i], other))
-            if np.ndim(labels) == 2
-            else other == labels[i]
-            for other in gallery_labels
-        ]
+        is_hit = [is_one_class(labels[i], other) for other in gallery_labels]
         is_hit += [False] * len(distractors)
         items = [j for j in range(len(others)) if not (is_own and i == j)]
-        if query_groups is not None:
+        if groups[0] is not None:
+            own = groups[0][i]
             items = [
-                j
-                for j in items
-                if not (is_hit[j] and gallery_groups[j] == query_groups[i])
+                j for j in items if not (is_hit[j] and groups[1][j] == own)
             ]
         distance = {
             j: np.square(embeddings[i][:, None] - others[j]).sum(-1).min()
@@ -50,27 +43,15 @@ def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
         }
         items.sort(key=lambda j: (distance[j], j))
         hits = [is_hit[j] for j in items]
-        positives = sum(hits)
-        if positives == 0:
+        if not any(hits):
             continue
-        gains = [
-            sum(hits[: rank + 1]) / (rank + 1) if hits[rank] else 0.0
-            for rank in range(len(hits))
-        ]
-        row = {
-            "precision_at_1": hits[0],
-            "precision_at_r": sum(hits[:positives]) / positives,
-            "map_at_r": sum(gains[:positives]) / positives,
-        }
-        row |= {f"recall_at_{k}": any(hits[:k]) for k in ks}
-        row |= {f"map_at_{k}": sum(gains[:k]) / min(k, positives) for k in ks}
-        row["mean_average_precision"] = sum(gains) / positives
+        row = slow_scores(hits, ks)
 
         def place(j, distance=distance):
             is_row = query_items is None
             return tuple(others[j].ravel()) if is_row else distance[j]
 
-        depth = len(items) if is_complete else max(1, positives, *ks)
+        depth = len(items) if is_complete else max(1, sum(hits), *ks)
         near, right, wrong = (
             {place(j) for j in some}
             for some in (
@@ -83,6 +64,30 @@ def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
         queries.append(i)
         rows.append(row)
     return queries, rows
+
+
+def is_one_class(labels, others):
+    """Whether two items share a class, or one of several."""
+    both = labels == others if np.ndim(labels) == 0 else labels & others
+    return bool(np.any(both))
+
+
+def slow_scores(hits, ks):
+    """The scores of one ranking, true where a neighbor is right."""
+    positives = sum(hits)
+    gains = [
+        sum(hits[: rank + 1]) / (rank + 1) if hits[rank] else 0.0
+        for rank in range(len(hits))
+    ]
+    row = {
+        "precision_at_1": hits[0],
+        "precision_at_r": sum(hits[:positives]) / positives,
+        "map_at_r": sum(gains[:positives]) / positives,
+        "mean_average_precision": sum(gains) / positives,
+    }
+    row |= {f"recall_at_{k}": any(hits[:k]) for k in ks}
+    row |= {f"map_at_{k}": sum(gains[:k]) / min(k, positives) for k in ks}
+    return row
 
 
 def photographs(embeddings, labels, items):
@@ -166,8 +171,9 @@ def test_every_way_to_rank_orders_equals_by_position(way):
     scores = scores_of_loops(points, labels, **options)
     assert scores_of_loops(points, labels)["tied_queries"] > 0.5
     assert scores["map_at_500"] == scores["mean_average_precision"]
-    far = retrieval_scores(points + 4096.0, labels, recall_at=(1, 2), **options)
-    assert far == pytest.approx(scores, abs=1e-12)
+    for moved in (points + 4096, points * 2.0**60, points * 2.0**-60):
+        found = retrieval_scores(moved, labels, recall_at=(1, 2), **options)
+        assert found == pytest.approx(scores, abs=1e-12)
 
 
 @pytest.mark.parametrize("has_gallery", [True, False])
@@ -248,24 +254,26 @@ def test_items_with_several_labels_share_one(way, has_gallery):
     assert found == expected
 
 
-def test_scores_of_each_class_are_those_of_its_queries():
+def test_scores_of_queries_and_classes_average_to_the_whole():
     points, labels = random_set(0, count=60, classes=30)
     names = np.array([f"class {label}" for label in labels])
-    whole = retrieval_scores(points, names, per_class=True, recall_at=(3,))
-    classes = whole.pop("per_class")
-    assert list(classes) == sorted(set(names))
-    queries, rows = slow_rows(points, names, ks=(3,))
+    both = {"per_class": True, "per_query": True}
+    whole = retrieval_scores(points, names, recall_at=(3,), **both)
+    classes, rows = whole.pop("per_class"), whole.pop("per_query")
+    assert whole == retrieval_scores(points, names, recall_at=(3,))
+    assert whole["num_dropped"] > 0 and list(classes) == sorted(set(names))
+    queries, expected = slow_rows(points, names, ks=(3,))
+    for measure, found in rows.items():
+        assert np.isnan(found).sum() == whole["num_dropped"]
+        of_loops = [float(row[measure]) for row in expected]
+        np.testing.assert_allclose(found[queries], of_loops, atol=1e-12)
     for name, scores in classes.items():
-        mine = [
-            row
-            for i, row in zip(queries, rows, strict=True)
-            if names[i] == name
-        ]
-        assert scores["num_queries"] == len(mine)
-        assert scores["num_dropped"] == np.sum(names == name) - len(mine)
-        for measure in scores.keys() - {"num_queries", "num_dropped"}:
-            expected = np.mean([row[measure] for row in mine])
-            assert scores[measure] == pytest.approx(expected)
+        mine = np.flatnonzero(names == name)
+        assert scores["num_queries"] == np.isin(mine, queries).sum()
+        assert scores["num_dropped"] == len(mine) - scores["num_queries"]
+        for measure in rows if scores["num_queries"] else ():
+            mean = np.nanmean(rows[measure][mine])
+            assert scores[measure] == pytest.approx(mean)
 
 
 def test_a_query_is_removed_by_index_and_its_copies_stay():
@@ -284,22 +292,6 @@ def test_a_query_is_removed_by_index_and_its_copies_stay():
     distinct = rng.normal(size=(3, 97)).astype("float32")
     points = distinct[rng.integers(3, size=101)]
     scores_of_loops(points, rng.integers(5, size=101))
-
-
-def test_scores_of_each_query_average_to_the_whole():
-    points, labels = random_set(0, count=40, classes=25)
-    whole = retrieval_scores(points, labels, per_query=True)
-    rows = whole.pop("per_query")
-    assert whole == retrieval_scores(points, labels)
-    assert whole["num_dropped"] > 0
-    for name, row in rows.items():
-        assert np.isnan(row).sum() == whole["num_dropped"]
-        assert np.nanmean(row) == pytest.approx(whole[name])
-    _, all_rows = slow_rows(points, labels)
-    for name in NAMES:
-        found = rows[name][~np.isnan(rows[name])]
-        expected = [row[name] for row in all_rows]
-        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_labels_and_embeddings_may_be_of_any_type():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_gsp.metrics import pair_distances, verification, verification_scores
+from keras_gsp.metrics import verification, verification_scores
 
 
 def noisy_set(seed, count=60, classes=9, size=5, noise=0.8):
@@ -31,7 +31,7 @@ RATES = (0.0, 1e-3, 0.05, 0.5, 1.0)
 def test_equals_scikit_learn_on_all_pairs(numbers, has_ties, monkeypatch):
     metrics = pytest.importorskip("sklearn.metrics")
     optimize = pytest.importorskip("scipy.optimize")
-    monkeypatch.setattr(pair_distances, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(verification, "BLOCK_NUMBERS", numbers)
     for seed, classes in enumerate((2, 9, 25)):
         points, labels = noisy_set(seed, classes=classes)
         points = np.round(points) if has_ties else points

@@ -53,15 +53,11 @@ def test_contributions_add_up_to_the_similarity(normalization, options, tokens):
         np.asarray(embedding_of(encoder(x))) for x in (queries, neighbors)
     )
     expected = (first * second).sum(axis=1)
-    for found in (
-        shares.similarity,
-        shares.contributions.sum(axis=1),
-        shares.pair_contributions.sum(axis=(1, 2)),
-    ):
+    for found in (shares.similarity, shares.contributions.sum(axis=1)):
         np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
-def test_pair_contributions_equal_the_loop_over_places_and_prototypes():
+def test_contributions_equal_the_loop_over_places_and_prototypes():
     encoder = encoder_with(pooling())
     query, neighbor = images(1), images(1, seed=1)
     shares = explain(encoder, query, neighbor)
@@ -77,9 +73,10 @@ def test_pair_contributions_equal_the_loop_over_places_and_prototypes():
             found[i] += moved * features[0, row, column]
         return found / np.linalg.norm(pooled)
 
-    expected = parts(query) @ parts(neighbor).T
+    pairs = parts(query) @ parts(neighbor).T
+    expected = (pairs.sum(axis=1) + pairs.sum(axis=0)) / 2
     np.testing.assert_allclose(
-        shares.pair_contributions[0], expected, rtol=1e-4, atol=1e-6
+        shares.contributions[0], expected, rtol=1e-4, atol=1e-6
     )
     # Maps are the pooling weights, split over prototypes.
     weights = layer.pooling_weights(taken.predict(query, verbose=0)[0])

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from keras_gsp.metrics import pair_distances as pairs
+from keras_gsp.metrics import verification
 from keras_gsp.retrieval import ExactIndex, MatchThreshold
 
 
@@ -28,7 +28,7 @@ def pair_distances(points, labels):
 def test_it_is_the_largest_distance_that_keeps_the_rate(
     rate, numbers, monkeypatch
 ):
-    monkeypatch.setattr(pairs, "BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr(verification, "BLOCK_NUMBERS", numbers)
     points, labels = noisy_set(0)
     threshold = MatchThreshold.calibrated(
         points, labels, false_accept_rate=rate

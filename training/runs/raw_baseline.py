@@ -22,8 +22,8 @@ from training.runs.run_directory import write_json
 
 # Powers of the mean over positions.
 POOLINGS = {"average": 1.0, "GeM 3": 3.0, "GeM 5": 5.0, "maximum": np.inf}
-# Of learned whitening (docs/results/whitening.md); the last one is PCA, for too few
-# classes to learn from.
+# Of learned whitening (docs/results/whitening.md); the last one is PCA, for too
+# few classes to learn from.
 SHRINKAGES = 0.1, 0.3, 0.8, 1.0
 
 

@@ -51,10 +51,7 @@ class ApproximateIndex(GalleryIndex):
     _read: Callable[[Path, dict[str, Any]], Any]
 
     def _found(self, queries, k, excluded, where, column=None, **options):
-        """Compares all items that pass a filter if they are few.
-
-        Otherwise asks the engine for candidates until enough of them pass.
-        """
+        """Asks for candidates until enough pass; compares all of a few."""
         with self._threads.reading():
             gallery = self.gallery
             selected = is_selected(where, gallery.columns)

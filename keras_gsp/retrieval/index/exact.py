@@ -80,13 +80,12 @@ class GalleryIndex(SearchIndex):
             dataset: a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
                 (images, labels) batches, or a tuple of two arrays; names of
                 image files are cut as the encoder expects.
-            ids: one id for each image, in order. Default `None`: those of
+            ids: one id for each image, in order. `None`: those of
                 `evaluation_batches`, names of files or positions.
             batch_size: images embedded at once when arrays are given.
             attributes: as for the class.
             truncate_to: number of leading coordinates to keep; queries need
-                `gsp.models.truncate_encoder(encoder, truncate_to)`. Default
-                `None`: all.
+                `gsp.models.truncate_encoder(encoder, truncate_to)`.
             **options: the other keyword arguments of the class.
 
         Raises:
@@ -171,11 +170,8 @@ class GalleryIndex(SearchIndex):
 
         With `mmap` the vectors stay on disk, for a gallery larger than memory;
         their checksum is not compared, and the folder must not change. An
-        engine's own files are read whole.
-
-        Raises:
-            FileNotFoundError: no index there.
-            ValueError: another kind of index, or damaged files.
+        engine's own files are read whole. Another kind of index, or damaged
+        files, are a `ValueError`.
         """
         folder = Path(path)
         facts = saved_facts(folder, cls.kind, is_mapped=mmap)
@@ -255,16 +251,15 @@ class ExactIndex(GalleryIndex):
     A search needs about 100 MB beside the gallery.
 
     Args:
-        embeddings: (items, size), finite. Default `None`: an empty index.
-        labels: (items,), numbers or strings. Default `None`: empty strings.
-        ids: (items,), integers or strings, all different. Default `None`:
-            the number of items added before.
+        embeddings: (items, size), finite. `None`: an empty index.
+        labels: (items,), numbers or strings. `None`: empty strings.
+        ids: (items,), integers or strings, all different. `None`: the number
+            of items added before.
         attributes: arrays (items,) of numbers or strings by name, to filter
-            searches by. Default `None`: none.
+            searches by.
         storage: `"float32"`, or `"float16"` for half the memory;
-            `search_recall` measures the loss. Default `"float32"`.
-        match: `MatchThreshold` with which searches return `is_match`. Default
-            `None`.
+            `search_recall` measures the loss.
+        match: `MatchThreshold` with which searches return `is_match`.
 
     Raises:
         TypeError, ValueError: what `upsert` refuses; an unknown storage.

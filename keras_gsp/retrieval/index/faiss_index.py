@@ -50,13 +50,13 @@ class FaissIndex(ApproximateIndex):
 
     Args:
         embeddings: as for `ExactIndex`, and so are `labels` and `ids`.
-        factory: faiss's factory string. Default `"Flat"`.
+        factory: faiss's factory string.
         parameters: faiss's search parameters, for example `"nprobe=16"`
             (clusters to look into), `"efSearch=64"` (width of the graph
-            search) or both, separated by commas. Default `None`: faiss's own,
-            and for graphs twice the number of candidates, at least 64.
-        rescore: candidates of a code to compare exactly, at least 1. Default
-            `None`: ten times k, at least 100.
+            search) or both, separated by commas. `None`: faiss's own, and for
+            graphs twice the number of candidates, at least 64.
+        rescore: candidates of a code to compare exactly, at least 1. `None`:
+            ten times k, at least 100.
         **options: `attributes`, `storage` and `match`, as for `ExactIndex`.
 
     Raises:
@@ -177,11 +177,6 @@ class FaissIndex(ApproximateIndex):
                 f"{FILE} must be the file that faiss wrote. Received: "
                 f"{str(folder / FILE)!r}: {reason_of(error)}"
             ) from error
-        if faiss_index.d != self.embedding_size:
-            raise ValueError(
-                f"{str(folder / FILE)!r} must have the size of the gallery, "
-                f"{self.embedding_size}. Received: {faiss_index.d}."
-            )
         _set_parameters(faiss_index, self.parameters)
         learns = not _made(self.embedding_size, self.factory).is_trained
         origin = np.array(facts["origin"], "float32")

@@ -71,7 +71,6 @@ class Gallery:
     Attributes:
         columns: "id", "label" and the attributes, (items,), read-only.
         low: smallest value of each coordinate so far, (size,); high: largest.
-        num_added: items added so far.
         by_id: positions in the order of their ids, for looking ids up.
     """
 
@@ -208,12 +207,11 @@ class Gallery:
     def positions_of(self, ids: list[Any]) -> np.ndarray:
         """Returns the position of each id, -1 for `None` and unknown ids."""
         positions = np.full(len(ids), -1)
-        is_given = np.array([one is not None for one in ids], bool)
-        if is_given.any() and len(self):
-            given = [one for one in ids if one is not None]
-            checked = checked_ids(given, len(given))
-            check_kind("id", checked, self.ids.dtype)
-            positions[is_given] = self._places_of(checked)
+        places = [i for i, one in enumerate(ids) if one is not None]
+        if places and len(self):
+            given = checked_ids([ids[i] for i in places], len(places))
+            check_kind("id", given, self.ids.dtype)
+            positions[places] = self._places_of(given)
         return positions
 
     def blocks(

@@ -66,8 +66,8 @@ class MilvusIndex(SearchIndex):
         uri: path ending in `.db`, or `http://...` or `https://...`.
         collection: name of the gallery; letters, digits and underscores. The
             first `upsert` makes it if it does not exist.
-        token: `user:password` or the token of a server. Default `None`.
-        timeout: seconds to wait for a server's answer. Default 30.
+        token: `user:password` or the token of a server.
+        timeout: seconds to wait for a server's answer.
 
     Raises:
         ImportError: pymilvus, or for a path milvus-lite, is not installed.
@@ -136,11 +136,9 @@ class MilvusIndex(SearchIndex):
         threads wait. A recall below .98, of the 10 nearest of 100 items, is
         warned of.
 
-        Args:
-            settings: Milvus's `index_type` and `params`. Default `None`: HNSW
-                with 32 links for each item on a server, and FLAT (compares
-                with all) in the embedded engine, whose graph misses items
-                beside many equal ones.
+        `settings` are Milvus's `index_type` and `params`. `None`: HNSW with 32
+        links for each item on a server, and FLAT (compares with all) in the
+        embedded engine, whose graph misses items beside many equal ones.
         """
         self._check_filled()
         settings = settings or (FLAT if _is_path(self.uri) else HNSW)

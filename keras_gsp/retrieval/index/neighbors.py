@@ -16,17 +16,14 @@ class Neighbors:
     id and label -1 or the empty string.
 
     Attributes:
-        ids: ids of the gallery items.
-        labels: their labels.
+        ids: ids of the gallery items; `labels`: their labels.
         distances: Euclidean distances, float32.
         indices: positions in the gallery; -1 for `MilvusIndex`.
         counts: (queries,), number of neighbors found.
-        is_match: whether each is within the index's threshold `match`; `None`
-            without one.
-        groups: values of the column `group_by`, all different in a row;
-            `None` without one.
+        is_match: whether each is within the index's threshold `match`.
+        groups: values of the column `group_by`, all different in a row.
         group_counts: number of items of the group among all items up to the
-            last neighbor of the row, at least 1; `None` without `group_by`.
+            last neighbor of the row, at least 1.
     """
 
     ids: np.ndarray

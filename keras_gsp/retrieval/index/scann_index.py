@@ -35,11 +35,11 @@ class ScannIndex(ApproximateIndex):
     Args:
         embeddings: as for `ExactIndex`, and so are `labels` and `ids`.
         num_neighbors: number of neighbors that most searches ask for, at
-            least 1; automatic settings depend on it. Default 10.
+            least 1; automatic settings depend on it.
         settings: dict from steps of ScaNN's builder, such as `"tree"`,
-            `"score_ah"` and `"reorder"`, to their keyword arguments. Default
-            `None`: brute force below 20,000 items; above, tree, asymmetric
-            hashing and reordering.
+            `"score_ah"` and `"reorder"`, to their keyword arguments. `None`:
+            brute force below 20,000 items; above, tree, asymmetric hashing
+            and reordering.
         **options: `attributes`, `storage` and `match`, as for `ExactIndex`.
 
     Raises:
@@ -90,9 +90,8 @@ class ScannIndex(ApproximateIndex):
     def num_candidates(self, k: int, wanted: int | None = None) -> int | None:
         """Candidates to reorder for k neighbors, `None` without reordering."""
         reorder = (self.settings or {}).get("reorder")
-        if reorder is None:
-            return None
-        return max(wanted or reorder["reordering_num_neighbors"], k)
+        least = reorder and (wanted or reorder["reordering_num_neighbors"])
+        return least and max(least, k)
 
     def built_with(self, builder: Any, gallery: Gallery | None = None) -> Any:
         """Builds a searcher by ScaNN's `builder`, of NumPy or of a graph."""
@@ -108,8 +107,7 @@ class ScannIndex(ApproximateIndex):
         return builder.build()
 
     def _built(self, gallery):
-        builder = import_scann().scann_ops_pybind.builder
-        return self.built_with(builder, gallery)
+        return self.built_with(import_scann().scann_ops_pybind.builder, gallery)
 
     def _num_rows(self):
         return self._engine.size()
@@ -153,9 +151,7 @@ class ScannIndex(ApproximateIndex):
         )
 
 
-def automatic_settings(
-    num_items: int, num_neighbors: int
-) -> dict[str, dict[str, Any]]:
+def automatic_settings(num_items: int, num_neighbors: int) -> dict[str, Any]:
     """Brute force below 20,000 items; above, sqrt(n) leaves with hashing."""
     if num_items < BRUTE_FORCE_ITEMS:
         return {"score_brute_force": {}}

@@ -111,19 +111,16 @@ class SearchIndex:
                 item is as near as the nearest of them. For their mean instead,
                 give `queries.mean(axis=1)`.
             k: number of neighbors, at least 1; at most 16,367 in Milvus.
-                Default 10.
             exclude_ids: one id for each query that must not be returned, such
                 as the query's own; `None` and unknown ids exclude nothing.
-                Default `None`.
             where: filter, a dict from `"label"`, `"id"` or the name of an
                 attribute to a value, to a list of values of which one must
                 hold, or to a slice (`slice(2, 5)` is `2 <= value < 5`). All
-                conditions must hold. Default `None`.
+                conditions must hold.
             group_by: `"label"` or the name of an attribute, such as a product:
                 finds k different groups, the nearest item of each, and
                 `group_counts`. Asks for four times k items, and then for more
                 until there are k groups, or no more items (16,367 in Milvus).
-                Default `None`.
             **options: of the engine: `params` for faiss; `leaves_to_search`
                 and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus, the
                 width of the graph search, by default the larger of 64 and 4 k.
@@ -185,7 +182,7 @@ class SearchIndex:
             labels: (items,), numbers or strings; `None` for empty strings.
             ids: (items,), integers or strings, all different.
             attributes: arrays (items,) of numbers or strings by name, the
-                same names in every call. Default `None`: none.
+                same names in every call.
 
         Raises:
             TypeError: labels, ids or attributes of another type than these,

@@ -29,9 +29,9 @@ def search_recall(
         queries: (queries, size), embeddings that are not in the gallery;
             copies of its items are warned of.
         labels: (queries,), their classes.
-        k: number of neighbors, at least 1. Default 10.
+        k: number of neighbors, at least 1.
         reference: an index of the same items to compare with, such as float32
-            beside float16. Default `None`: the index itself, searched exactly.
+            beside float16. `None`: the index itself, searched exactly.
 
     Returns:
         A dict: `k`, `num_queries`, `recall` (share of the k true neighbors
@@ -60,7 +60,9 @@ def search_recall(
     reference._check_filled()
     queries = np.atleast_2d(np.asarray(queries))
     labels = checked_labels(labels, len(queries))
-    num_positives = positives_of(reference, labels)
+    classes, codes = np.unique(labels, return_inverse=True)
+    sizes = [reference.count({"label": one}) for one in classes.tolist()]
+    num_positives = np.array(sizes)[codes.reshape(-1)]
     depth = max(int(k), int(num_positives.max()))
     exact = reference.search_exactly(queries, depth)
     warn_of_copies(int((exact.distances[:, 0] == 0).sum()), len(exact))
@@ -110,13 +112,6 @@ def compared(
         "map_at_r_exact": _mean(map_at_r(exact, labels, num_positives)),
         "map_at_r_approximate": _mean(map_at_r(found, labels, num_positives)),
     }
-
-
-def positives_of(index: SearchIndex, labels: np.ndarray) -> np.ndarray:
-    """Returns the number of items in the class of each query, (queries,)."""
-    classes, codes = np.unique(labels, return_inverse=True)
-    counts = [index.count({"label": one}) for one in classes.tolist()]
-    return np.array(counts)[codes.reshape(-1)]
 
 
 def map_at_r(

@@ -1,7 +1,4 @@
-"""Metadata and model card of an export; neither names a folder of the machine.
-
-The card begins with the metadata that model hubs read.
-"""
+"""Metadata and model card of an export, without folders of the machine."""
 
 import datetime
 import importlib.metadata
@@ -23,8 +20,10 @@ _USE = (
     "not in the training data."
 )
 _CARD = """---
-{front}
----
+library_name: "keras"
+pipeline_tag: "image-feature-extraction"
+tags: ["keras-gsp", "metric-learning", "image-retrieval"]
+{license}---
 
 # Model card
 
@@ -106,8 +105,9 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
         match = MatchThreshold.from_config(config)
         unknown = f"A neighbor within {match.distance:.4f} is a match."
         unknown += f"\n\n{match.table()}" if match.acceptance else ""
+    name = facts.get("license")
     card = _CARD.format(
-        front=_front_matter(facts),
+        license=f"license: {json.dumps(name)}\n" if name else "",
         use=facts.get("intended_use", _USE),
         scores="\n".join(_scores(facts)) or "| not measured | |",
         unknown=unknown,
@@ -115,37 +115,6 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
     )
     (folder / CARD).write_text(card, encoding="utf-8")
     write_checksums(folder)
-
-
-def _front_matter(facts):
-    """YAML that hubs of models read, each value in JSON's notation."""
-    values: dict[str, Any] = {
-        "library_name": "keras",
-        "pipeline_tag": "image-feature-extraction",
-        "tags": ["keras-gsp", "metric-learning", "image-retrieval"],
-    }
-    if facts.get("license"):
-        values["license"] = facts["license"]
-    scores, recipe = facts.get("scores", {}), facts.get("recipe", {})
-    metrics: list[dict[str, Any]] = [
-        {"type": name, "name": name, "value": scores[name]}
-        for name in _SCORES[:-1]
-        if name in scores
-    ]
-    if metrics and "lower_map_at_r" in scores:
-        ends = [scores["lower_map_at_r"], scores["upper_map_at_r"]]
-        metrics[0]["args"] = {"confidence": 0.95, "interval": ends}
-    if metrics:
-        kind = recipe.get("dataset", "not stated")
-        name = Path(str(recipe.get("data_dir") or kind)).stem
-        result = {
-            "task": {"type": values["pipeline_tag"], "name": "Image retrieval"},
-            "dataset": {"type": kind, "name": name, "split": "test"},
-            "metrics": metrics,
-        }
-        name = facts.get("run", "encoder")
-        values["model-index"] = [{"name": name, "results": [result]}]
-    return "\n".join(f"{k}: {json.dumps(v)}" for k, v in values.items())
 
 
 def _scores(facts):

@@ -1,24 +1,37 @@
-"""Exports to SavedModels that embed and search encoded images."""
+"""Exports to SavedModels that embed, search and explain encoded images."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.ops.arguments import check_count, check_interval
+from keras_gsp.data.untuned import tf
+from keras_gsp.ops.arguments import check_count
+from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
+from keras_gsp.retrieval.explanation import PrototypeParts
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
-from keras_gsp.retrieval.index.scann_index import ScannIndex
-from keras_gsp.retrieval.index.search_recall import compared, positives_of
+from keras_gsp.retrieval.index.neighbors import padding_of
+from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import checked_match
-from keras_gsp.retrieval.serving.artefact_facts import exported_facts
+from keras_gsp.retrieval.serving.artefact_facts import (
+    exported_facts,
+    write_facts,
+)
 from keras_gsp.retrieval.serving.canaries import Canaries
-from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+from keras_gsp.retrieval.serving.served_encoder import (
+    OK,
+    ServedEncoder,
+    like_leading,
+)
 from keras_gsp.retrieval.space import check_same_space
+from keras_gsp.storage.whole import whole_folder
+
+# Rows of the gallery that a batch of queries is compared with at once.
+SHARD_ROWS = 2**16
 
 
 def export_encoder(
@@ -39,27 +52,23 @@ def export_encoder(
     leading shape.
 
     Args:
-        encoder: built Keras model, images (batch, height, width, channels)
-            with values in [0, 255] to embeddings (or to a dict with
-            `"embedding"`).
+        encoder: built Keras model, images (batch, height, width, channels) in
+            [0, 255] to embeddings (or to a dict with `"embedding"`).
         path: folder to make.
         **options: the options of all exports:
             `image_size`, side of the images in pixels, or (height, width);
-            default `None`: as the encoder's input or preprocessing.
-            `crop_fraction`, side of the centered square to crop, as a
-            fraction of the shorter side, in (0, 1]; `None` resizes the whole
-            image; default `"auto"`: as the encoder expects
-            (`gsp.data.preprocessing_of`), or as the gallery of the index was
-            cropped; 1.0 if neither is known.
-            `max_pixels`, largest number of pixels of an encoded image; a
-            larger one is not decoded and gets the status "too large: ...";
-            default 50 million.
+            `None`: as the encoder's input or preprocessing.
+            `crop_fraction`, side of the centered square to crop over the
+            shorter side, in (0, 1]; `None`: no crop; default `"auto"`: as the
+            encoder expects (`gsp.data.preprocessing_of`), or as the gallery
+            was cropped; 1.0 if neither is known.
+            `max_pixels`, largest number of pixels of a file (50 million); a
+            larger one is not decoded and gets the status "too large: ...".
             `truncate_to`, number of leading coordinates to serve; see
-            `gsp.models.truncate_encoder`; default `None`: all.
+            `gsp.models.truncate_encoder`.
             `metadata`, JSON values to add to `metadata.json`; the model card
-            shows `"scores"`, `"recipe"` and `"intended_use"`; default `None`.
-            `overwrite`, whether to replace what is at `path`; default
-            `False`.
+            shows `"scores"`, `"recipe"` and `"intended_use"`.
+            `overwrite`, whether to replace what is at `path`.
 
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
@@ -83,9 +92,7 @@ def export_encoder(
     ```
     """
     served = ServedEncoder(encoder, **options)
-    from keras_gsp.retrieval.serving.signatures import write_saved_model
-
-    write_saved_model(served, None, exported_facts(served), path)
+    _write_saved_model(served, None, exported_facts(served), path)
 
 
 def export_retriever(
@@ -94,8 +101,6 @@ def export_retriever(
     path: str | Path,
     *,
     neighbors: int = 10,
-    held_out: Any = None,
-    minimum_recall: float = 0.95,
     guarantee: RetrievalGuarantee | None = None,
     canaries: Mapping[Any, str | Path | bytes] | None = None,
     **options: Any,
@@ -121,19 +126,13 @@ def export_retriever(
             embeddings.
         path: folder to make.
         neighbors: number of neighbors of a search, at least 1; a smaller
-            gallery is returned as a whole. Default 10.
-        held_out: images that are not in the gallery, a data set or a tuple
-            (images, labels), to measure the recall of a `ScannIndex`, which
-            needs them. Default `None`.
-        minimum_recall: share of the true neighbors that ScaNN must find, in
-            [0, 1]; below it nothing is written. Default 0.95.
+            gallery is returned as a whole.
         guarantee: `RetrievalGuarantee` of the encoder; searches then return
             `set_size`, the length of the shortlist, 0 for a declined query,
             and `is_covered`, whether `neighbors` were enough for all of it.
-            Default `None`.
         canaries: image files, or their bytes, by the ids of their items; the
             export carries a dozen of them, and `verify_export` embeds them
-            again. Default `None`: none.
+            again.
         **options: as for `export_encoder`; `truncate_to` is the size of the
             index.
 
@@ -141,8 +140,7 @@ def export_retriever(
         RuntimeError: an empty index, or canaries that the encoder does not
             embed as the index holds them.
         ValueError: an index of another encoder or size, or that keeps no
-            vectors in memory; a number out of its range; a recall below the
-            minimum; no held-out images for a `ScannIndex`; canaries that the
+            vectors in memory; a number out of its range; canaries that the
             index does not hold. Also all errors of `export_encoder`.
 
     Example:
@@ -164,9 +162,13 @@ def export_retriever(
         gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
     ```
     """
-    check_interval("[0, 1]", minimum_recall=minimum_recall)
     check_count(neighbors=neighbors)
-    _check_index(index, held_out)
+    if not isinstance(index, GalleryIndex):
+        raise ValueError(
+            "`index` must keep its vectors in memory: copy them into an "
+            f"`ExactIndex`. Received: {type(index).__name__}."
+        )
+    index._check_filled()
     served = ServedEncoder(encoder, index, **options)
     if index.embedding_size != served.embedding_size:
         raise ValueError(
@@ -176,55 +178,248 @@ def export_retriever(
     match = checked_match(index.match, served.space)
     if guarantee is not None:
         check_same_space(guarantee.space, served.space, "guarantee")
-    from keras_gsp.retrieval.serving import served_retriever, signatures
-
     carried = None if canaries is None else Canaries.of(served, index, canaries)
-    gallery = served_retriever.ServedGallery(index, neighbors, match, guarantee)
+    gallery = _ServedGallery(index, neighbors, match, guarantee)
     facts = exported_facts(served) | gallery.facts
-    if len(gallery.searches) > 1:
-        measured = _measured(served.encoder, index, gallery, held_out)
-        facts["search_recall"] = measured
-        if measured["recall"] < minimum_recall:
-            raise ValueError(
-                f"ScaNN must find {minimum_recall:.3f} of the true neighbors. "
-                f"Received: {measured['recall']:.3f} at k={measured['k']}. "
-                "Give it more leaves to search or candidates to reorder."
+    _write_saved_model(served, gallery, facts, path, carried)
+
+
+@contextlib.contextmanager
+def gradients_forgotten() -> Iterator[None]:
+    """Frees the graphs that TensorFlow traces inside.
+
+    It registers the gradient of every traced custom gradient for good, with
+    its graph: 25 to 60 MB for each export of `GeneralizedSumPooling`.
+    """
+    if keras.backend.backend() != "tensorflow":
+        yield
+        return
+    from tensorflow.python.framework import ops as framework
+
+    registry = framework.gradient_registry._registry
+    before = set(registry)
+    try:
+        yield
+    finally:
+        for name in set(registry) - before:
+            if name.startswith("CustomGradient-"):
+                registry.pop(name, None)
+
+
+@gradients_forgotten()
+def _write_saved_model(served, gallery, facts, path, canaries=None):
+    """Writes an encoder, and the search of a gallery, with their metadata."""
+    module = tf.Module()
+    module.encoder_variables = served.variables
+    signatures = _signatures(served, gallery)
+    signatures["serving_default"] = signatures["embed"]
+    if gallery is not None:
+        module.gallery_variables = gallery.variables
+        signatures["serving_default"] = signatures["search_exact"]
+        try:
+            signatures["explain"] = _explain_signature(served)
+        except ValueError as error:
+            facts["no_explain"] = str(error)
+    facts["signatures"] = sorted(signatures)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with whole_folder(path, overwrite=served.overwrite) as folder:
+        tf.saved_model.save(module, str(folder), signatures, options)
+        _forget_custom_gradients(folder / "saved_model.pb")
+        if canaries is not None:
+            canaries.save(folder)
+        write_facts(folder, facts)
+
+
+def _forget_custom_gradients(file):
+    """Leaves the gradients of a SavedModel to TensorFlow."""
+    # A process that loads custom gradients never frees the model again;
+    # without them each load warns of the operations that name one.
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    for graph in saved.meta_graphs:
+        for function in graph.graph_def.library.function:
+            for node in function.node_def:
+                node.attr.pop("_gradient_op_type", None)
+    file.write_bytes(saved.SerializeToString(deterministic=True))
+
+
+def _signatures(served, gallery):
+    """The `tf.function`s that embed files and pixels, and that search."""
+
+    def of_files(answer):
+        @tf.function(input_signature=[_strings("image_bytes")])
+        def signature(image_bytes):
+            images, status = served.decoded(image_bytes)
+            found = answer(served.embedded(images), status == OK)
+            return like_leading(found | {"status": status}, image_bytes)
+
+        return signature
+
+    def of_pixels(images):
+        answer = {"embedding": served.embedded(images)}
+        return like_leading(answer, images, num_own=3)
+
+    def embedding(rows, is_read):
+        return {"embedding": _where_read(rows, is_read)}
+
+    signatures = {"embed": of_files(embedding)}
+    for dtype in ("uint8", "float32"):
+        spec = [tf.TensorSpec(None, dtype, name="images")]
+        signatures[f"embed_{dtype}"] = tf.function(of_pixels, spec)
+    for name, search in ({} if gallery is None else gallery.searches).items():
+        signatures[name] = of_files(
+            lambda rows, is_read, search=search: gallery.described(
+                *search(rows), is_read
             )
-    signatures.write_saved_model(served, gallery, facts, path, carried)
-
-
-def _check_index(index, held_out):
-    if not isinstance(index, GalleryIndex):
-        raise ValueError(
-            "`index` must keep its vectors in memory: copy them into an "
-            f"`ExactIndex`. Received: {type(index).__name__}."
         )
-    index._check_filled()
-    if held_out is None and isinstance(index, ScannIndex):
-        raise ValueError(
-            "`held_out` must be images that are not in the gallery: they "
-            "measure the recall of a ScannIndex. Received: held_out=None."
+    return signatures
+
+
+def _explain_signature(served):
+    """The `tf.function` that explains pairs of files."""
+    parts = PrototypeParts(served.encoder)
+
+    @tf.function(
+        input_signature=[_strings("query_bytes"), _strings("neighbor_bytes")]
+    )
+    def explain(query_bytes, neighbor_bytes):
+        tf.debugging.assert_equal(
+            tf.shape(query_bytes),
+            tf.shape(neighbor_bytes),
+            "`query_bytes` and `neighbor_bytes` must have the same shape.",
         )
+        queries, query_status = served.decoded(query_bytes)
+        neighbors, neighbor_status = served.decoded(neighbor_bytes)
+        images = (tf.cast(x, served.dtype) for x in (queries, neighbors))
+        shares = parts.shares(*images)
+        is_read = (query_status == OK) & (neighbor_status == OK)
+        answer = {
+            name: _where_read(value, is_read) for name, value in shares.items()
+        }
+        status = "query_status", "neighbor_status"
+        answer |= zip(status, (query_status, neighbor_status), strict=True)
+        return like_leading(answer, query_bytes)
+
+    return explain
 
 
-def _measured(encoder, index, gallery, held_out):
-    """The recall of the approximate search inside the graph."""
-    batches = LabeledBatches(held_out, "held_out", 64)
-    embeddings, labels = encoded(encoder, batches)
-    embeddings = embeddings.astype("float32")
-    labels = checked_labels(labels, len(embeddings))
-    num_positives = positives_of(index, labels)
-    depth = min(max(gallery.neighbors, int(num_positives.max())), len(index))
-    # A few hundred queries at a time: ScaNN keeps a batch in memory.
-    blocks = np.array_split(embeddings, -(-len(embeddings) // 256))
-    near = [gallery.near(block, depth) for block in blocks]
-    distances, indices = (
-        np.concatenate([answer[i].numpy() for answer in near]) for i in (0, 1)
-    )
-    return compared(
-        index.search_exactly(embeddings, depth),
-        index._neighbors_at(distances, indices, depth),
-        labels,
-        num_positives,
-        gallery.neighbors,
-    )
+def _strings(name):
+    return tf.TensorSpec(None, tf.string, name=name)
+
+
+def _where_read(values, is_read):
+    """Replaces the outputs of unreadable images by zeros."""
+    mask = tf.reshape(is_read, [-1] + [1] * (len(values.shape) - 1))
+    return tf.where(mask, values, tf.zeros_like(values))
+
+
+class _ServedGallery:
+    """The variables of a gallery, and the searches that run on them."""
+
+    def __init__(self, index, neighbors, match, guarantee):
+        gallery = index.gallery
+        self._num_items = len(gallery)
+        self.neighbors = min(neighbors, self._num_items)
+        self.match = match
+        self.guarantee = guarantee
+        self.origin = gallery.origin
+        rows = gallery.embeddings - self.origin
+        rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
+        arrays = {"rows": rows, "half_squares": halves, "origin": self.origin}
+        for name in ("ids", "labels"):
+            values = getattr(gallery, name)
+            is_text = values.dtype.kind == "U"
+            arrays[name] = values.astype(object) if is_text else values
+        with tf.device("/CPU:0"):
+            self.variables = {
+                name: tf.Variable(values, trainable=False)
+                for name, values in arrays.items()
+            }
+        self.facts: dict[str, Any] = {
+            "gallery_size": len(index),
+            "neighbors": self.neighbors,
+        }
+        kept = {"match_threshold": match, "guarantee": guarantee}
+        self.facts |= {k: v.get_config() for k, v in kept.items() if v}
+        self.searches = {"search_exact": self.nearest}
+        if isinstance(index, ScannIndex):
+            self.searches["search_ann"] = self.near
+            scann = import_scann()
+            self._num_candidates = index.num_candidates
+            searcher = index.built_with(scann.scann_ops.builder)
+            self.variables["scann"] = searcher.serialize_to_module()
+            self.facts["index_settings"] = index.settings
+
+    def nearest(self, embeddings):
+        """Returns exact distances and indices, (batch, neighbors)."""
+        queries = embeddings - self.origin
+        rows, halves = self.variables["rows"], self.variables["half_squares"]
+        num_kept = min(self.neighbors + 1 + SPARE_CANDIDATES, self._num_items)
+        best, indices = [], []
+        for start in range(0, rows.shape[0], SHARD_ROWS):
+            shard = slice(start, start + SHARD_ROWS)
+            # |q - r|^2 = |q|^2 - 2 (q.r - |r|^2 / 2)
+            nearness = tf.matmul(queries, rows[shard], transpose_b=True)
+            nearness -= halves[shard]
+            top = tf.math.top_k(nearness, min(num_kept, nearness.shape[1]))
+            best.append(top.values)
+            indices.append(top.indices + start)
+        chosen = tf.math.top_k(tf.concat(best, axis=1), num_kept).indices
+        indices = tf.gather(tf.concat(indices, 1), chosen, batch_dims=1)
+        return self._ordered(queries, indices)
+
+    def near(self, embeddings):
+        """As `nearest`, by ScaNN; infinity and -1 for none."""
+        wanted = self.neighbors
+        scann = import_scann()
+        searcher = scann.scann_ops.searcher_from_module(self.variables["scann"])
+        indices, distances = searcher.search_batched(
+            embeddings,
+            final_num_neighbors=wanted,
+            pre_reorder_num_neighbors=self._num_candidates(wanted),
+        )
+        indices = tf.where(tf.math.is_nan(distances), -1, indices)
+        # ScaNN omits columns that no query fills.
+        missing = wanted - tf.shape(indices)[1]
+        indices = tf.pad(indices, [[0, 0], [0, missing]], constant_values=-1)
+        indices = tf.ensure_shape(indices, (None, wanted))
+        return self._ordered(embeddings - self.origin, indices)
+
+    def described(self, distances, indices, is_read):
+        """Looks up ids and labels; an unreadable image has no neighbors."""
+        is_found = (indices >= 0) & is_read[:, None]
+        positions = tf.where(is_found, indices, 0)
+        found = {}
+        for name in ("ids", "labels"):
+            values = tf.gather(self.variables[name], positions)
+            nothing: Any = ""
+            if values.dtype != tf.string:
+                nothing = padding_of(np.zeros(0, values.dtype.as_numpy_dtype))
+            found[name] = tf.where(is_found, values, nothing)
+        if self.match is not None:
+            found["is_match"] = is_found & (distances <= self.match.distance)
+        distances = tf.where(is_found, distances, np.inf)
+        if self.guarantee is not None:
+            # As `set_sizes` and `is_covered` of the guarantee.
+            is_inside = distances <= self.guarantee.radius
+            is_known = distances[:, 0] <= self.guarantee.novelty_distance
+            sizes = tf.where(is_known, _num_true(is_inside), 0)
+            found["set_size"] = sizes
+            found["is_covered"] = (sizes > 0) & ~is_inside[:, -1]
+        return found | {"distances": distances, "counts": _num_true(is_found)}
+
+    def _ordered(self, queries, indices):
+        """The nearest candidates by exact distance, then by index."""
+        # Among equals, top_k takes the first: the lower index.
+        indices = tf.sort(indices, axis=1)
+        vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
+        squares = tf.square(vectors - queries[:, None, :])
+        distances = tf.sqrt(tf.reduce_sum(squares, axis=-1))
+        distances = tf.where(indices < 0, np.inf, distances)
+        nearness, order = tf.math.top_k(-distances, self.neighbors)
+        return -nearness, tf.gather(indices, order, batch_dims=1)
+
+
+def _num_true(values):
+    return tf.reduce_sum(tf.cast(values, "int32"), axis=1)

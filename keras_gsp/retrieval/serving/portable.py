@@ -1,6 +1,5 @@
 """Encoders as ONNX and LiteRT files, for programs without TensorFlow."""
 
-import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     write_facts,
 )
 from keras_gsp.retrieval.serving.canaries import MOST, Canaries
+from keras_gsp.retrieval.serving.export import gradients_forgotten
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.verification import verify
 from keras_gsp.storage.whole import whole_folder
@@ -42,26 +42,22 @@ def export_onnx(
     channels), pixels in [0, 255] in the encoder's dtype; one output (batch,
     embedding_size)), `metadata.json`, checksums, a model card `README.md`,
     canaries for `verify_export` and, with an index, `gallery/`, which
-    `ExactIndex.load` reads.
-
-    Keras converts, by tf2onnx (extra `[onnx]`) on TensorFlow and by jax2onnx,
-    which is installed by its own name, on JAX.
+    `ExactIndex.load` reads. Keras converts: by tf2onnx (extra `[onnx]`) on
+    TensorFlow, by jax2onnx, which is installed by its own name, on JAX.
 
     Args:
         encoder: as for `export_encoder`.
         path: folder to make.
-        quantization: `"int8"`: dynamic quantization of onnxruntime, weights
-            of a quarter of the size. Default `None`: float32.
+        quantization: `"int8"`: onnxruntime's dynamic quantization, weights of
+            a quarter of the size. `None`: float32.
         **options: those of `export_encoder`, and
             `sample_images`, (images, height, width, channels), pictures on
-            which the file is compared with Keras; default `None`: four images
-            of noise, for a file that is not quantized.
-            `largest_distance`, largest Euclidean distance between the
-            embeddings of the file and of Keras (relative to their length
-            where that is above 1), beyond which nothing is written; default
-            `None`: 1e-5, with float16 0.005, with int8 0.05.
-            `index`, in memory, of which the gallery is written; default
-            `None`: no gallery.
+            which the file is compared with Keras; by default noise, for a
+            file that is not quantized.
+            `largest_distance` between the embeddings of the file and of Keras
+            (relative to their length where that is above 1), beyond which
+            nothing is written; by default 1e-5, float16 0.005, int8 0.05.
+            `index`, in memory, of which the gallery is written.
 
     Raises:
         ImportError: the converter or onnxruntime is not installed.
@@ -124,14 +120,9 @@ def export_litert(
     The folder is that of `export_onnx`, with `encoder.tflite`; the batch size
     is dynamic (`resize_tensor_input`). Needs TensorFlow as the backend.
 
-    Args:
-        encoder: as for `export_encoder`.
-        path: folder to make.
-        quantization: of the converter: `"float16"`, weights of half the size,
-            or `"int8"`, weights of a quarter; activations stay float, because
-            the pooling's solver needs more than 8 bits. Default `None`:
-            float32.
-        **options: as for `export_onnx`, and so are the errors.
+    `quantization` is the converter's: `"float16"`, weights of half the size,
+    or `"int8"`, of a quarter; activations stay float, because the pooling's
+    solver needs more than 8 bits. All else is as for `export_onnx`.
     """
     check_choice(None, "float16", "int8", quantization=quantization)
 
@@ -206,10 +197,10 @@ def _write(
         largest_distance = BOUNDS[quantization]
     outputs = served.encoder.predict_on_batch(images)
     expected = np.asarray(embedding_of(outputs), "float32")
-    numbers = [str(i) for i in range(len(images))]
+    numbers = list(map(str, range(len(images))))
     with whole_folder(path, overwrite=served.overwrite) as folder:
         try:
-            with _traced():
+            with gradients_forgotten():
                 convert(_alone(served), str(folder / name))
             embed = _RUNNERS[name](folder / name)
             # The first image alone: the batch is dynamic.
@@ -241,14 +232,6 @@ def _write(
             if index.match is not None:
                 facts["match_threshold"] = index.match.get_config()
         write_facts(folder, facts)
-
-
-def _traced():
-    if keras.backend.backend() != "tensorflow":
-        return contextlib.nullcontext()
-    from keras_gsp.retrieval.serving.signatures import gradients_forgotten
-
-    return gradients_forgotten()
 
 
 def _alone(served):

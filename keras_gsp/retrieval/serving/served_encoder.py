@@ -6,8 +6,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.data.decoding import MAX_PIXELS, WHITE
+from keras_gsp.data.crops import evaluation_window
+from keras_gsp.data.decoding import (
+    MAX_PIXELS,
+    WHITE,
+    cut_encoded,
+    num_pixels,
+)
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
+from keras_gsp.data.untuned import tf
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.model_input import embedding_tensor
 from keras_gsp.models.lora import merge_lora
@@ -16,6 +23,10 @@ from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import check_space, space_fingerprint
+
+# Status of an image.
+OK = "ok"
+UNREADABLE = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
 
 
 class ServedEncoder:
@@ -73,20 +84,39 @@ class ServedEncoder:
 
     @functools.cached_property
     def decoded(self) -> Any:
-        """The `decoder` of its images, traced once for all signatures."""
-        from keras_gsp.retrieval.serving.served_retriever import decoder
+        """Decodes and cuts files as `gsp.data.evaluation_batches` does.
 
-        return decoder(
-            self.image_shape,
-            self.crop_fraction,
-            self.max_pixels,
-            self.background,
+        A `tf.function` of strings that returns images, uint8, black where
+        unreadable, and status, `"ok"` or an error; leading axes are flattened.
+        """
+        cut = functools.partial(
+            cut_encoded,
+            size=self.image_shape[:2],
+            window=evaluation_window(self.crop_fraction),
+            channels=self.image_shape[2],
+            max_pixels=self.max_pixels,
+            background=self.background,
         )
+        shape, limit = self.image_shape, self.max_pixels
+
+        def decoded(image_bytes):
+            contents = tf.reshape(image_bytes, [-1])
+            with tf.device("/CPU:0"):
+                images, is_read = _each(cut, contents, tf.zeros(shape, "uint8"))
+                status = tf.where(is_read, OK, UNREADABLE)
+                # Headers are only read where an image could not be.
+                status = tf.cond(
+                    tf.reduce_all(is_read),
+                    lambda: status,
+                    lambda: _too_large(contents, status, limit),
+                )
+            return tf.ensure_shape(images, (None, *shape)), status
+
+        spec = tf.TensorSpec(None, "string")
+        return tf.function(decoded, input_signature=[spec], autograph=False)
 
     def embedded(self, images: Tensor) -> Tensor:
         """Embeds pixels (..., height, width, channels), axes flattened."""
-        import tensorflow as tf
-
         size = self.image_shape
         tf.debugging.assert_equal(
             tf.shape(images)[-3:],
@@ -122,7 +152,7 @@ def _expected_cut(encoder, index, crop_fraction, size):
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:
         fraction = 1.0 if crop_fraction == "auto" else crop_fraction
-        return None if fraction is None else float(fraction), WHITE
+        return fraction and float(fraction), WHITE
     is_cut = crop_fraction in ("auto", expected.crop_fraction)
     if not is_cut or (expected.height, expected.width) != size:
         raise ValueError(
@@ -156,3 +186,47 @@ def _image_shape(encoder, image_size):
             f"encoder takes {tuple(own)}."
         )
     return *sizes, channels
+
+
+def like_leading(
+    answer: dict[str, Tensor], inputs: Tensor, num_own: int = 0
+) -> dict[str, Tensor]:
+    """Reshapes outputs (batch, ...) to the leading axes of the inputs.
+
+    The last `num_own` axes of the inputs belong to one item.
+    """
+    shape = tf.shape(inputs)
+    leading = shape[: tf.size(shape) - num_own]
+    return {
+        name: tf.reshape(value, tf.concat([leading, tf.shape(value)[1:]], 0))
+        for name, value in answer.items()
+    }
+
+
+def _too_large(contents, status, max_pixels):
+    """Replaces the status of images that were refused for their size."""
+    pixels, is_read = _each(num_pixels, contents, tf.zeros([], "int64"))
+    words = tf.strings.as_string(pixels)
+    message = "too large: " + words + f" pixels, the limit is {max_pixels}"
+    return tf.where(is_read & (pixels > max_pixels), message, status)
+
+
+def _each(function, contents, nothing):
+    """Maps each string; one that raises gives `nothing` and `False`."""
+    # TensorFlow's decoders raise, which ends a whole batch. Inside a tf.data
+    # pipeline an element that raises can be dropped instead.
+    count = tf.size(contents, out_type="int64")
+    elements = tf.data.Dataset.from_tensor_slices((tf.range(count), contents))
+    mapped = elements.map(
+        lambda place, content: (place, function(content)),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    ).ignore_errors(log_warning=False)
+    # One more element keeps the pipeline from being empty.
+    last = tf.data.Dataset.from_tensors((count, nothing))
+    mapped = mapped.concatenate(last).batch(count + 1)
+    places, values = mapped.get_single_element()
+    places, shape = places[:, None], tf.shape(values, "int64")
+    shape = tf.concat([[count + 1], shape[1:]], 0)
+    values = tf.scatter_nd(places, values, shape)
+    is_mapped = tf.scatter_nd(places, tf.ones_like(places[:, 0]), [count + 1])
+    return values[:-1], is_mapped[:-1] > 0

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from keras_gsp.ops import neighbors
 from keras_gsp.retrieval import ExactIndex
 from keras_gsp.retrieval.index import saved_gallery
 from tests.retrieval.index.test_indexes import (
@@ -11,19 +10,6 @@ from tests.retrieval.index.test_indexes import (
     filled,
     random_rows,
 )
-
-
-@pytest.mark.parametrize("block", [50, 4096])
-@pytest.mark.parametrize("step", [1, 3])
-def test_ties_across_blocks_are_in_order(block, step, monkeypatch):
-    monkeypatch.setattr(neighbors, "_block_rows", lambda _: block)
-    rng = np.random.default_rng(0)
-    distinct = rng.normal(size=(4, 33)).astype("float32")
-    rows = distinct[rng.integers(4, size=903)]
-    index = ExactIndex(rows, attributes={"third": np.arange(903) % 3})
-    where = None if step == 1 else {"third": 0}
-    found = index.search(distinct, k=290, where=where)
-    check_sorted(found, distinct, rows[::step], 290, np.arange(0, 903, step))
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])

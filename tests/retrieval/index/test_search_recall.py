@@ -1,4 +1,4 @@
-"""search_recall: values counted by hand, and the loss of storage."""
+"""search_recall: values counted by hand."""
 
 import numpy as np
 import pytest
@@ -29,21 +29,6 @@ def test_recall_and_map_at_r_of_missing_neighbors():
     assert facts["map_at_r_approximate"] == pytest.approx(scores[1])
     nobody = compared(exact, near, labels, np.array([0, 0]), 2)
     assert nobody["map_at_r_exact"] is None
-
-
-def test_the_loss_of_rounded_embeddings_is_measured():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(2000, 16)).astype("float32")
-    labels = np.arange(2000) % 40
-    queries = rows[:50] + 0.1 * rng.normal(size=(50, 16))
-    small = ExactIndex(rows, labels, storage="float16")
-    whole = ExactIndex(rows, labels)
-    facts = search_recall(small, queries, labels[:50], reference=whole)
-    assert 0.9 < facts["recall"] <= 1.0
-    assert facts["num_queries"] == 50 and facts["k"] == 10
-    assert facts["map_at_r_exact"] == pytest.approx(
-        facts["map_at_r_approximate"], abs=0.01
-    )
 
 
 def test_an_empty_index_is_refused():

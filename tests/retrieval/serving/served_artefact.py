@@ -4,21 +4,21 @@ import pathlib
 
 import keras
 import numpy as np
+from PIL import Image
 
 import keras_gsp as gsp
 
 
 def write_files(folder):
-    """Ten images of different sizes, JPEG and PNG in turn; their names."""
-    import tensorflow as tf
-
+    """Ten images of different sizes, JPEG and PNG, turned; their names."""
     rng, names = np.random.default_rng(0), []
     for i in range(10):
         colors = rng.integers(0, 255, (4, 5 + i % 3, 3))
         photo = np.kron(colors, np.ones((9, 9, 1))).astype("uint8")
-        encode = tf.io.encode_png if i % 2 else tf.io.encode_jpeg
+        exif = Image.Exif()
+        exif[0x0112] = i % 8 + 1
         names.append(str(folder / (f"{i}.png" if i % 2 else f"{i}.jpg")))
-        tf.io.write_file(names[-1], encode(photo))
+        Image.fromarray(photo).save(names[-1], exif=exif)
     return np.array(names)
 
 
