@@ -137,6 +137,10 @@ def test_raw_features_are_those_of_the_layer_that_is_named():
         expected = keras.ops.convert_to_numpy(layer(maps))
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose(pooled(maps)[name], expected, rtol=1e-5)
+        # Normalized, and no power overflows.
+        np.testing.assert_allclose(
+            pooled(1e9 * maps)[name], expected, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("dataset", ["folder", "csv"])

@@ -32,6 +32,7 @@ def soft_triple(scale, gamma, margin, tau):
     return own | {"center_weight": tau}
 
 
+TRIPLE = "soft-triple", "gap", "CCP A.2"
 # Data sets, losses, methods, section, setting = value.
 FAIR = [
     (ALL, ANY, "gap", "GSP 5.2.1", {"backbone": "bn-inception"}),
@@ -79,18 +80,9 @@ FAIR = [
     ("sop", PROXIES, "gap", "GSP 1.1.7", {"warmup_steps": 1396}),
     ("inshop", PROXIES, "gap", "GSP 1.1.7", {"warmup_steps": 607}),
     (ALL, PAIRS, "gap gsp ccp xbm", "GSP 1.1.7", {"warmup_steps": 0}),
-    (
-        *("cub inshop", "soft-triple", "gap", "CCP A.2"),
-        soft_triple(20, 0.1, 0.01, 0.2),
-    ),
-    (
-        *("cars", "soft-triple", "gap", "CCP A.2"),
-        soft_triple(17.69, 1 / 19.18, 0.3588, 0.0669),
-    ),
-    (
-        *("sop", "soft-triple", "gap", "CCP A.2"),
-        soft_triple(100, 1 / 47.9, 0.3145, 0.2),
-    ),
+    ("cub inshop", *TRIPLE, soft_triple(20, 0.1, 0.01, 0.2)),
+    ("cars", *TRIPLE, soft_triple(17.69, 1 / 19.18, 0.3588, 0.0669)),
+    ("sop", *TRIPLE, soft_triple(100, 1 / 47.9, 0.3145, 0.2)),
     (SMALL, "soft-triple", "gap", "CCP 5.3", {"proxies_per_class": 10}),
     # "S" in the CCP paper's table 2.
     (LARGE, "soft-triple", "gap", "CCP 5.3", {"proxies_per_class": 1}),
@@ -205,19 +197,17 @@ def test_every_setting_is_in_the_tables_above():
     assert named_settings - held == {"steps", "frozen"}
 
 
-@pytest.mark.parametrize("backbone", WARM_UPS)
-def test_conventional_batches_and_warm_ups_are_the_backbones(backbone):
-    decay, size = {"bn-inception": (1e-4, 128), "resnet50": (4e-4, 112)}[
-        backbone
-    ]
-    for dataset in PUBLISHED:
-        for loss in ANY.split():
-            ending = "-resnet50" if backbone == "resnet50" else ""
+def test_conventional_batches_and_warm_ups_are_the_backbones():
+    for ending, *facts in (
+        ("", "bn-inception", 1e-4, 128),
+        ("-resnet50", "resnet50", 4e-4, 112),
+    ):
+        for dataset, loss in product(PUBLISHED, ANY.split()):
             recipe = named(f"{dataset}-conventional{ending}", loss=loss)
             found = recipe.backbone, recipe.weight_decay, recipe.batch_size
-            assert found == (backbone, decay, size)
-            needed = 0 if recipe.uses_pairs else WARM_UPS[backbone][dataset]
-            assert recipe.warmup_steps == needed
+            assert found == (*facts,)
+            needed = WARM_UPS[recipe.backbone][dataset]
+            assert recipe.warmup_steps == needed * (not recipe.uses_pairs)
 
 
 def test_options_say_the_same_as_the_cells_of_the_tables():
