@@ -46,18 +46,12 @@ RATES = {
     "frozen": {"GAP": 6e-3, "GSP": 6e-3, "GSP+ZSR": 6e-3},
     "fine-tuned": {"GAP": 9e-3, "GSP": 3e-3, "GSP+ZSR": 3e-3},
 }
+# The run that is longer and not compared: it is there to be exported.
 BEST = ("fine-tuned, ProxyNCA++", "GSP+ZSR", 0)
-"""The run that is longer and not compared: it is there to be exported."""
+# The pretrained network's features, averaged: what training starts from.
 UNTRAINED = ("pretrained", "no training", 0)
-"""The pretrained network's features, averaged: what training starts from."""
-MEASURES = {
-    "map_at_r": "MAP@R",
-    "precision_at_1": "P@1",
-    "precision_at_r": "P@R",
-}
-LOOKS = ("frozen", "GSP")
-"""The runs that look twice: a letter fills a window of half the canvas."""
-WINDOW = 0.5
+# The runs that look twice: a letter fills a window of half the canvas.
+LOOKS, WINDOW = ("frozen", "GSP"), 0.5
 SMOKE = {"steps": 20, "steps_per_evaluation": 20}
 CONCLUSION = (
     "docs/results/clutter.md has three trainings of each, with intervals. From "
@@ -67,8 +61,8 @@ CONCLUSION = (
 NUM_QUERIES, NUM_SHOWN = 3, 5
 """Images that the export is searched with, and neighbors printed of each."""
 CHECKOUT = Path(__file__).parents[1]
-Key = tuple[str, str, int]
-"""Stage, method and seed of a run."""
+Key = tuple[str, str, int]  # stage, method and seed of a run
+MEASURES = ["map_at_r", "precision_at_1", "precision_at_r"]
 
 
 @dataclass(frozen=True)
@@ -226,18 +220,16 @@ def write_demo_report(
 
 def _has_desktop():
     """Whether a browser's window could be seen."""
-    shown, hidden = ("DISPLAY", "WAYLAND_DISPLAY"), ("CI", "SSH_CONNECTION")
-    is_here = sys.platform in ("darwin", "win32") or any(
-        map(os.environ.get, shown)
-    )
-    return is_here and not any(map(os.environ.get, hidden))
+    shown = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+    is_here = sys.platform in ("darwin", "win32") or any(shown)
+    return is_here and not {"CI", "SSH_CONNECTION"} & os.environ.keys()
 
 
 def results_table(directories: dict[Key, RunDirectory]) -> str:
     """Markdown table: mean and standard deviation over seeds."""
     cells = dict.fromkeys((stage, method) for stage, method, _ in directories)
-    headings = ["network", "method", *MEASURES.values(), "rate", "seeds"]
-    rows: list[list] = [headings, ["---"] * len(headings)]
+    headings = "network", "method", "MAP@R", "P@1", "P@R", "rate", "seeds"
+    rows: list = [headings, ["---"] * len(headings)]
     for cell in cells:
         runs = _runs_of(directories, cell)
         scores = [[run.read_scores()[m] for run in runs] for m in MEASURES]

@@ -22,14 +22,11 @@ from training.reports.run_reading import read_runs, settings_rows
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
 
+# First line of a report; a file without it is not replaced.
 REPORT_MARK = "<!-- keras_gsp report -->"
-"""First line of a report; a file without it is not replaced."""
-PICTURE_SIDE = 112
-"""Side of the images of queries and neighbors, pixels."""
-MAP_POINTS = 2_000
-"""About how many images are on the map."""
-THUMBNAIL_SIDE = 48
-"""Side of the images on the map, pixels."""
+PICTURE_SIDE = 112  # of queries and neighbors, pixels
+MAP_POINTS = 2_000  # about how many images are on the map
+THUMBNAIL_SIDE = 48  # of the images on the map, pixels
 
 
 @dataclass(frozen=True)

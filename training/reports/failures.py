@@ -8,12 +8,9 @@ from training.browsing.page_parts import encoded_map
 from training.pictures.pooling_weights import pooling_layer, pooling_weights
 from training.reports.searched import Searched
 
-QUERIES = 3
-"""Good queries, and bad ones, that the page shows."""
-NEIGHBORS = 7
-"""Neighbors beside each query."""
-MAX_CLASSES = 200
-"""Classes in the table of classes."""
+QUERIES = 3  # good ones, and bad ones, that the page shows
+NEIGHBORS = 7  # beside each query
+MAX_CLASSES = 200  # in the table of classes
 
 
 def chosen_queries(shown: list[Searched]) -> dict[str, list[int]]:

@@ -12,13 +12,7 @@ import numpy as np
 from training.recipes.data import needed_sources
 from training.research.published import printed_number
 from training.research.report import Table, over_runs, spread
-from training.research.studies import (
-    METHODS,
-    STUDIES,
-    UNTRAINED,
-    Study,
-    beside,
-)
+from training.research.studies import METHODS, STUDIES, UNTRAINED, Study, beside
 from training.research.study import near_best
 from training.runs.progress import solved_problems
 from training.runs.run_directory import RunDirectory

@@ -107,9 +107,7 @@ THEIRS: dict[str, Callable[..., Any]] = {
     # Theirs normalizes only with this distance.
     "NormalizedSoftmaxLoss": lambda pml, **sizes: (
         pml.losses.NormalizedSoftmaxLoss(
-            **sizes,
-            temperature=0.05,
-            distance=pml.distances.CosineSimilarity(),
+            **sizes, temperature=0.05, distance=pml.distances.CosineSimilarity()
         )
     ),
     "TripletLoss, batch hard": lambda pml: _mined(

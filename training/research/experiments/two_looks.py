@@ -89,6 +89,10 @@ class Task:
     classes_per_batch: int
 
 
+FROZEN: dict[str, dict[str, Any]] = {
+    name: {"backbone": name, "backbone_width": 1.0, "frozen": "all"}
+    for name in ("glyph-cnn", "mobilenet-v2")
+}
 # All but average have weights.
 POOLINGS: dict[str, Callable[[], Any]] = {
     "average": lambda: None,
@@ -105,18 +109,14 @@ def letters(settings: Settings) -> Task:
     splits = glyphs.load(**sizes)
     cells = {side: glyphs.letter_cells(side, **sizes) for side in SIDES}
     starts = {k: np.stack([c // 2, c % 2], 1) / 2 for k, c in cells.items()}
+    weights = None if settings.smoke else CHARACTERS
     return Task(
         {side: getattr(splits, side).images for side in SIDES},
         {side: getattr(splits, side).labels for side in SIDES},
         {k: np.concatenate([s, s + 0.5], 1) for k, s in starts.items()},
-        Recipe.of(
-            backbone="glyph-cnn",
-            backbone_weights=None if settings.smoke else CHARACTERS,
-            frozen="all",
-        ),
+        Recipe.of(backbone_weights=weights, **FROZEN["glyph-cnn"]),
         (glyphs.CELL, glyphs.CELL),
-        0.5,
-        16,
+        *(0.5, 16),
     )
 
 
@@ -135,15 +135,9 @@ def photographs(settings: Settings, fold: int) -> Task:
         {side: found.images[is_in] for side, is_in in chosen.items()},
         {side: found.labels[is_in] for side, is_in in chosen.items()},
         {},
-        Recipe.of(
-            backbone="mobilenet-v2",
-            backbone_width=1.0,
-            backbone_weights=weights,
-            frozen="all",
-        ),
+        Recipe.of(backbone_weights=weights, **FROZEN["mobilenet-v2"]),
         (size, size),
-        None,
-        8,
+        *(None, 8),
     )
 
 
@@ -280,10 +274,9 @@ class Looks:
     def boxes(self, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Boxes (images, 4) by the rule of `TwoLooks`."""
         rule = Boxes(self.task.window, 0.8)
+        pixels = self.task.images
         return {
-            side: ops.convert_to_numpy(
-                rule([self.task.images[side][..., :1], own])
-            )
+            side: ops.convert_to_numpy(rule([pixels[side][..., :1], own]))
             for side, own in weights.items()
         }
 
@@ -326,9 +319,9 @@ class Looks:
                     found = scores(rows, labels["validation"])["map_at_r"]
                     if found > best[0]:
                         best = found, made.get_weights()
-                chosen = np.asarray(chosen)
+                some = np.asarray(chosen)
                 learner.train_on_batch(
-                    maps["train"][chosen], labels["train"][chosen]
+                    maps["train"][some], labels["train"][some]
                 )
         made.set_weights(best[1])
         return made
