@@ -103,9 +103,9 @@ class ShardWriter:
             found, words = self._embed([one for one, _ in read] + padding)
             stop = start + len(read)
             embeddings[start:stop] = found.numpy()[: len(read)]
+            pairs = zip(read, words.numpy(), strict=False)
             status[start:stop] = [
-                problem or word.decode()
-                for (_, problem), word in zip(read, words.numpy(), strict=False)
+                why or word.decode() for (_, why), word in pairs
             ]
         # Otherwise a diverged encoder would look like distant neighbors.
         for i in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)):

@@ -11,7 +11,7 @@ import pytest
 
 from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
-from training import export, search
+from training import embed, evaluate, export, report, search
 from training.browsing import export_search
 from training.export import Export
 from training.runs.run_directory import RunDirectory, write_json
@@ -152,3 +152,30 @@ def test_formats_have_folders_and_commands_are_quoted():
     for format, name in targets.items():
         export_ = Export(run=Path("runs/mine"), format=format)
         assert export_.target.as_posix() == f"saved_models/{name}"
+
+
+def test_every_command_cuts_images_as_the_encoder_expects(
+    tiny, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    shutil.copytree(tiny.run(), run)
+    recipe = RunDirectory(run).read_recipe().with_(resize=48)
+    write_json(run / "settings.json", {"recipe": recipe.settings})
+    output = ["--output", str(tmp_path / "out")]
+    for command, options in (
+        (evaluate, []),
+        (export, output),
+        (export, [*output, "--index", "none"]),
+        (export, [*output, "--false-accept-rate", "0.1"]),
+        (embed, [*output, "--images", str(tiny.images)]),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            command.main([str(run), *options])
+        words = str(stopped.value.code)
+        assert "`encoder` and `recipe` must cut images alike" in words
+        assert "resize=27" in words and "resize=48" in words
+    assert not (tmp_path / "out").exists()
+    # A report does without embeddings.
+    report.main([str(run)])
+    printed = capsys.readouterr().out
+    assert "No image could be embedded: `encoder` and `recipe` must" in printed

@@ -6,11 +6,13 @@ import sys
 import time
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet
+from tests.training.datasets import layouts
 from training import evaluate, export, train
 from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
@@ -23,12 +25,8 @@ from training.runs.scoring import embed, score
 from training.runs.train_run import train_run
 
 RECIPE = named("glyphs", pooling="gsp", regularizer="zsr").with_(
-    embedding_size=8,
-    num_prototypes=4,
-    classes_per_batch=3,
-    samples_per_class=2,
-    steps=4,
-    steps_per_evaluation=2,
+    **{"embedding_size": 8, "num_prototypes": 4, "classes_per_batch": 3},
+    **{"samples_per_class": 2, "steps": 4, "steps_per_evaluation": 2},
 )
 
 
@@ -37,19 +35,11 @@ def colored(names, samples=4):
     labels = np.repeat(np.arange(len(names)), samples)
     colors = generator.integers(0, 200, (len(names), 1, 1, 3))
     noise = generator.integers(0, 50, (len(labels), 16, 16, 3))
-    return ImageSet(
-        labels=labels,
-        class_names=names,
-        images=(colors[labels] + noise).astype("uint8"),
-    )
+    return ImageSet(labels, names, (colors[labels] + noise).astype("uint8"))
 
 
-SPLITS = RetrievalSplits(
-    "colors",
-    train=colored("abcde"),
-    test=colored("xyz"),
-    validation=colored("mno"),
-)
+TRAIN, TEST, VALIDATION = map(colored, ("abcde", "xyz", "mno"))
+SPLITS = RetrievalSplits("colors", TRAIN, TEST, validation=VALIDATION)
 
 
 def history_of(run):
@@ -203,3 +193,28 @@ def test_a_network_is_adapted_and_its_export_is_certified(
         sizes["map_at_r_4"], abs=1e-6
     )
     assert facts["map_at_r_of_whole"] == pytest.approx(sizes["map_at_r"])
+
+
+@pytest.mark.slow
+def test_the_first_command_trains_from_imagenet_weights(
+    tmp_path, cache, monkeypatch, capsys
+):
+    names = [f"class{i}" for i in range(16)]
+    folder = layouts.folder(tmp_path / "birds", names, images=3)
+    build = keras.applications.MobileNetV2
+    asked = []
+
+    def built(*, weights="imagenet", **arguments):
+        asked.append(weights)
+        return build(weights=None, **arguments)
+
+    monkeypatch.setattr(keras.applications, "MobileNetV2", built)
+    where = ["--data-dir", str(folder), "--runs", str(tmp_path)]
+    few = "--steps 2 --steps-per-evaluation 2 --samples-per-class 2"
+    train.main(["folder", *where, "--pooling", "gsp", *few.split()])
+    assert set(asked) == {"imagenet"}
+    (run,) = tmp_path.glob("folder,*")
+    assert run.name.startswith("folder,pooling=gsp,")
+    printed = capsys.readouterr().out
+    assert "note: Batches have all 6 training classes" in printed
+    assert "python -m training.export" in printed

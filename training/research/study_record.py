@@ -57,11 +57,8 @@ def study_record(folder: Path) -> dict[str, Any]:
     words = sorted(cells, key=lambda one: _position(study, *one))
     first = cells[words[0]].trials[0]
     return {
-        "kind": "study",
-        "study": name,
-        "title": study.title,
-        "about": study.about,
-        "command": study_command(name),
+        **{"kind": "study", "study": name, "title": study.title},
+        **{"about": study.about, "command": study_command(name)},
         "dataset": first.recipe.dataset,
         "over": study.over,
         "environment": RunDirectory(first.path).read_settings()["environment"],
@@ -161,11 +158,8 @@ def _row(study, words, cells):
         for other in (*beside(method, study), "untrained")
     }
     return {
-        "row": row,
-        "loss": recipe.loss,
-        "method": method,
-        "models": len(cell.runs),
-        "steps": recipe.steps,
+        **{"row": row, "loss": recipe.loss, "method": method},
+        **{"models": len(cell.runs), "steps": recipe.steps},
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
         "learning_rate": best if is_trained else None,
         "near_rates": cell.near if is_trained else [],

@@ -23,6 +23,14 @@ def margins(positive, negative):
     return {"loss.positive_margin": positive, "loss.negative_margin": negative}
 
 
+def batches(classes, samples):
+    return {"classes_per_batch": classes, "samples_per_class": samples}
+
+
+def evaluations(steps, patience):
+    return {"steps_per_evaluation": steps, "patience": patience}
+
+
 def multi_similarity(alpha, beta, base):
     return {"loss.alpha": alpha, "loss.beta": beta, "loss.base": base}
 
@@ -42,12 +50,9 @@ FAIR = [
     (ALL, PAIRS, "gap ccp", "GSP 1.1.4", {"learning_rate": 1e-5}),
     (ALL, ANY, "gap gsp-zsr", "GSP 1.1.4", {"weight_decay": 1e-4}),
     (ALL, ANY, "gap", "GSP 1.1.4", {"schedule": "constant"}),
-    (ALL, PAIRS, "gap xml", "GSP 1.1.4", {"samples_per_class": 4}),
-    (ALL, PAIRS, "gap xml", "GSP 1.1.4", {"classes_per_batch": 8}),
-    (SMALL, ANY, "gap gsp", "GSP 1.1.4", {"steps_per_evaluation": 100}),
-    (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"steps_per_evaluation": 1000}),
-    (SMALL, ANY, "gap gsp", "GSP 1.1.4", {"patience": 15}),
-    (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"patience": 10}),
+    (ALL, PAIRS, "gap xml", "GSP 1.1.4", batches(8, 4)),
+    (SMALL, ANY, "gap gsp", "GSP 1.1.4", evaluations(100, 15)),
+    (LARGE, ANY, "gap gsp", "GSP 1.1.4", evaluations(1000, 10)),
     (ALL, ANY, "gap", "GSP 1.1.3", {"chosen_by": "map_at_r"}),
     (ALL, ANY, "gap gsp", "GSP 1.1.1", {"crop_size": 227, "resize": 256}),
     # Sides of 40 to 256 pixels.
@@ -71,8 +76,7 @@ FAIR = [
     ("cub inshop", "proxy-anchor", "gap", "GSP 1.1.4", {"learning_rate": 1e-5}),
     (ALL, "proxy-nca", "gap gsp", "GSP 1.1.7", {"loss.temperature": 0.11}),
     (ALL, "proxy-nca", "gap gsp", "GSP 1.1.4", {"learning_rate": 1e-5}),
-    (ALL, PROXIES, "gap gsp", "GSP 1.1.7", {"classes_per_batch": 32}),
-    (ALL, PROXIES, "gap gsp", "GSP 1.1.7", {"samples_per_class": 1}),
+    (ALL, PROXIES, "gap gsp", "GSP 1.1.7", batches(32, 1)),
     (ALL, PROXIES, "gap", "GSP 1.1.7", {"proxy_learning_rate_multiplier": 100}),
     # One epoch: 3/4 of 5,864, 8,054, 59,551 and 25,882 images, by 32.
     ("cub", PROXIES, "gap", "GSP 1.1.7", {"warmup_steps": 137}),
@@ -115,9 +119,9 @@ FAIR = [
     (SMALL, PAIRS, CCP, "CCP 5.1", {"ccp_pool_size": 12}),
     (LARGE, PAIRS, CCP, "CCP 5.1", {"ccp_pool_size": 7}),
     (ALL, PAIRS, CCP, "CCP 4.4", {"normalization": "ball", "ccp_patience": 3}),
-    (SMALL, PAIRS, CCP, "CCP A.2", {"steps_per_evaluation": 25}),
-    (LARGE, PAIRS, CCP, "CCP A.2", {"steps_per_evaluation": 250}),
-    (ALL, PAIRS, CCP, "CCP A.2", {"patience": 60, "ccp_warmup": 0}),
+    (SMALL, PAIRS, CCP, "CCP A.2", evaluations(25, 60)),
+    (LARGE, PAIRS, CCP, "CCP A.2", evaluations(250, 60)),
+    (ALL, PAIRS, CCP, "CCP A.2", {"ccp_warmup": 0}),
     (ALL, PAIRS, CCP, "CCP A.2", {"proxy_learning_rate_multiplier": 1.0}),
     (ALL, PAIRS, CCP, "code", {"in_batch_weight": 0.1}),
 ]
@@ -134,10 +138,8 @@ CONVENTIONAL = [
     ("sop", "proxy-anchor", "gap", "GSP 1.1.4", {"learning_rate": 1e-4}),
     (ALL, PROXIES, "gap", "GSP 1.1.4", {"samples_per_class": 4}),
     (ALL, "c2 c1", "gap xbm ccp", "GSP 1.1.1", {"augmentation": "mlrc"}),
-    (SMALL, "c2", "gap ccp", "GSP 1.1.4", {"steps_per_evaluation": 25}),
-    (LARGE, "c2", "gap ccp", "GSP 1.1.4", {"steps_per_evaluation": 250}),
-    (SMALL, "c2", "gap ccp", "GSP 1.1.4", {"patience": 15}),
-    (LARGE, "c2", "gap ccp", "GSP 1.1.4", {"patience": 10}),
+    (SMALL, "c2", "gap ccp", "GSP 1.1.4", evaluations(25, 15)),
+    (LARGE, "c2", "gap ccp", "GSP 1.1.4", evaluations(250, 10)),
     (ALL, "c2", "gap", "code", margins(0, 1)),
     (ALL, "triplet", "gap", "code", {"loss.margin": 0.2}),
     (ALL, "c2", "gap", "code", {"plateau_factor": 0.5}),
