@@ -98,11 +98,9 @@ def _review(command, lines):
     )
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
-    root = images_root(command.data_dir)
-    legends = write_review(
-        *(command.review, Path(command.data_dir).name, lines),
-        *(images, embeddings, found, root),
-    )
+    name, root = Path(command.data_dir).name, images_root(command.data_dir)
+    facts = name, lines, images, embeddings, found, root
+    legends = write_review(command.review, *facts)
     for kind, names in legends.items():
         what = f"of {kind.replace('_', ' ')}, suspected"
         for line in _listed(names, what, len(getattr(found, kind))):

@@ -271,7 +271,7 @@ def _write_portable(export, recipe, encoder, options, images, index):
         scores[f"map_at_r_of_{name}"] = float(np.nanmean(each[-1]))
         scores[f"milliseconds_of_{name}"] = _milliseconds(embed, batches[0])
     if images.num_classes > 1:
-        lost = gsp.metrics.paired_difference(*each, images.labels)
+        lost = gsp.metrics.paired_difference(each[0], each[1], images.labels)
         scores["map_at_r_lost"] = lost
     write_facts(export.target, portable.facts | scores)
 

@@ -143,8 +143,11 @@ INDEXES: dict[str, Callable] = {
         indexed, "FaissIndex", factory="IVF256,Flat", parameters="nprobe=32"
     ),
     "FaissIndex RaBitQ, 1000 rescored": partial(
-        *(indexed, "FaissIndex"),
-        **{"factory": "RaBitQ", "storage": "float16", "rescore": 1000},
+        indexed,
+        "FaissIndex",
+        factory="RaBitQ",
+        storage="float16",
+        rescore=1000,
     ),
     "ScannIndex": partial(indexed, "ScannIndex"),
     "MilvusIndex embedded": milvus,
