@@ -58,11 +58,6 @@ EVALUATIONS = 4
 HEAD_SHARE = 0.25
 # A training step costs about three passes through the backbone.
 PASSES = 3
-# Settings that images, or their features, depend on.
-OF_IMAGES = (
-    *("cache_features", "crop_size", "resize"),
-    *("backbone", "backbone_weights", "backbone_width"),
-)
 # How raw features are pooled, and the layer in Python.
 RAW = {
     "average": "keras.layers.GlobalAveragePooling2D()",
@@ -157,12 +152,8 @@ class Row:
         """Paired difference to another row in points, with 95 % interval."""
         from keras_gsp.metrics import paired_difference
 
-        found = paired_difference(
-            np.concatenate(self.scores),
-            np.concatenate(base.scores),
-            np.concatenate(self.classes),
-        )
-        return {name: found[name] for name in ("difference", "low", "high")}
+        given = self.scores, base.scores, self.classes
+        return dict(paired_difference(*map(np.concatenate, given)))
 
 
 class Comparison:
@@ -321,7 +312,10 @@ class Comparison:
         from training.datasets.image_set import RetrievalSplits
         from training.recipes.data import read_recipe
 
-        key = tuple(getattr(recipe, name) for name in OF_IMAGES)
+        one = recipe.encoder
+        network = one.backbone, one.backbone_weights, one.backbone_width
+        # What images, or their features, depend on.
+        key = recipe.data, one.cache_features, network
         if key not in self._images:
             self._images[key] = read_recipe(recipe).every_image()
         images = self._images[key]
@@ -447,8 +441,8 @@ def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     if name == "folder" and recipe.cache_features:
         name = "folder-features"
     base = named(name, **{one: getattr(recipe, one) for one in CHOSEN})
-    words = ["python", "-m", "training.train", name]
-    words += ["--data-dir", command.data_dir]
+    words = f"python -m training.train {name} --data-dir".split()
+    words.append(command.data_dir)
     for option in (*CHOSEN, *OPTIONS, *(() if recipe.steps else ("steps",))):
         value, word = getattr(recipe, option), option.replace("_", "-")
         if option not in CHOSEN and value == getattr(base, option):
@@ -479,12 +473,10 @@ def page_of(comparison: Comparison) -> str:
     thirds = {1: "a third", 2: "two thirds", 3: "all"}[len(raw.scores)]
     num_classes = sum(len({*labels}) for labels in raw.classes)
     minutes = (time.monotonic() - comparison.start) / 60
-    next_step = (
-        "encoder = gsp.models.build_encoder(backbone, embedding_size=None, "
-        f"pooling={RAW[best.pooling]})"
-        if best.pooling
-        else shlex.join(training_command(command, best.recipe))
-    )
+    next_step = shlex.join(training_command(command, best.recipe))
+    if best.pooling:
+        layer = f"embedding_size=None, pooling={RAW[best.pooling]}"
+        next_step = f"encoder = gsp.models.build_encoder(backbone, {layer})"
     lines += [
         "",
         "Bold is what to take. All rows are scored on the same "

@@ -46,24 +46,23 @@ RATES = {
     "frozen": {"GAP": 6e-3, "GSP": 6e-3, "GSP+ZSR": 6e-3},
     "fine-tuned": {"GAP": 9e-3, "GSP": 3e-3, "GSP+ZSR": 3e-3},
 }
+# The run that is longer and not compared: it is there to be exported.
 BEST = ("fine-tuned, ProxyNCA++", "GSP+ZSR", 0)
-"""The run that is longer and not compared: it is there to be exported."""
+# The pretrained network's features, averaged: what training starts from.
 UNTRAINED = ("pretrained", "no training", 0)
-"""The pretrained network's features, averaged: what training starts from."""
-MEASURES = {
-    "map_at_r": "MAP@R",
-    "precision_at_1": "P@1",
-    "precision_at_r": "P@R",
-}
-LOOKS = ("frozen", "GSP")
-"""The runs that look twice: a letter fills a window of half the canvas."""
-WINDOW = 0.5
+# The runs that look twice: a letter fills a window of half the canvas.
+LOOKS, WINDOW = ("frozen", "GSP"), 0.5
 SMOKE = {"steps": 20, "steps_per_evaluation": 20}
+CONCLUSION = (
+    "docs/results/clutter.md has three trainings of each, with intervals. From "
+    "random\nweights, trained long enough, averaging and GSP are level: see "
+    "docs/results/methods.md."
+)
 NUM_QUERIES, NUM_SHOWN = 3, 5
 """Images that the export is searched with, and neighbors printed of each."""
 CHECKOUT = Path(__file__).parents[1]
-Key = tuple[str, str, int]
-"""Stage, method and seed of a run."""
+Key = tuple[str, str, int]  # stage, method and seed of a run
+MEASURES = ["map_at_r", "precision_at_1", "precision_at_r"]
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def run_demo(command: DemoCommand) -> None:
     print(
         f"\n{len(images)} images of {images.num_classes} unseen letters among "
         "unseen symbols; mean and standard deviation over seeds:\n\n"
-        f"{table}\n{_conclusion(directories, images)}\n"
+        f"{table}\n{CONCLUSION}\n"
     )
     export_and_search(best_run(directories), images, folder)
     page = write_demo_report(directories, folder)
@@ -169,11 +168,11 @@ def run_demo(command: DemoCommand) -> None:
 
 def best_run(directories: dict[Key, RunDirectory]) -> RunDirectory:
     """The run with the best validation score."""
-
-    def score(run):
-        return max((e["val_map_at_r"] for e in run.read_history()), default=0.0)
-
-    return max(directories.values(), key=score)
+    scores = {
+        run: max((e["val_map_at_r"] for e in run.read_history()), default=0.0)
+        for run in directories.values()
+    }
+    return max(scores, key=scores.__getitem__)
 
 
 def export_and_search(
@@ -221,18 +220,16 @@ def write_demo_report(
 
 def _has_desktop():
     """Whether a browser's window could be seen."""
-    shown, hidden = ("DISPLAY", "WAYLAND_DISPLAY"), ("CI", "SSH_CONNECTION")
-    is_here = sys.platform in ("darwin", "win32") or any(
-        map(os.environ.get, shown)
-    )
-    return is_here and not any(map(os.environ.get, hidden))
+    shown = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
+    is_here = sys.platform in ("darwin", "win32") or any(shown)
+    return is_here and not {"CI", "SSH_CONNECTION"} & os.environ.keys()
 
 
 def results_table(directories: dict[Key, RunDirectory]) -> str:
     """Markdown table: mean and standard deviation over seeds."""
     cells = dict.fromkeys((stage, method) for stage, method, _ in directories)
-    headings = ["network", "method", *MEASURES.values(), "rate", "seeds"]
-    rows: list[list] = [headings, ["---"] * len(headings)]
+    headings = "network", "method", "MAP@R", "P@1", "P@R", "rate", "seeds"
+    rows: list = [headings, ["---"] * len(headings)]
     for cell in cells:
         runs = _runs_of(directories, cell)
         scores = [[run.read_scores()[m] for run in runs] for m in MEASURES]
@@ -273,42 +270,6 @@ def _runs_of(directories, cell):
 
 def _line(cells):
     return f"| {' | '.join(map(str, cells))} |\n"
-
-
-def _conclusion(directories, images):
-    """What GSP changes on each stage, in one sentence a stage."""
-    import keras_gsp as gsp
-
-    def scores(run):
-        """MAP@R of each image that a run's encoder searches with."""
-        found = embed(load_encoder(run), run.read_recipe(), images)
-        return gsp.metrics.retrieval_scores(
-            found, images.labels, per_query=True
-        )["per_query"]["map_at_r"]
-
-    lines = []
-    for stage in STAGES:
-        average, ours = (
-            [*map(scores, _runs_of(directories, (stage, method)))]
-            for method in ("GAP", "GSP")
-        )
-        labels = [images.labels] * len(ours)
-        found = gsp.metrics.paired_difference(ours, average, labels)
-        middle, low, high = (
-            f"{100 * found[end]:+.1f}" for end in ("difference", "low", "high")
-        )
-        times = np.mean(ours) / np.mean(average)
-        lines.append(
-            f"{stage}: GSP {middle} points of MAP@R over average pooling "
-            f"[{low}, {high}], {times:.1f} times as much."
-        )
-    lines.append(
-        "Brackets: 95 % interval over letters, and over trainings where there "
-        "are several.\ndocs/results/clutter.md has three trainings of each.\n"
-        "From random weights, trained long enough, the two are level: see "
-        "docs/results/methods.md."
-    )
-    return "\n".join(lines)
 
 
 def _spread(values):

@@ -14,18 +14,11 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from training.recipes.settings import check_fields, positive
 from training.runs.command_line import check_new, run_command
 
 LISTED = 5
-
-# Where generalized sum pooling pays, by docs/results/gsp_pays.md.
-AMONG_CLUTTER = (
-    "If the subject covers a quarter of the images or less, add --pooling "
-    "gsp-affine --transport-ratio 0.1 --inverse-temperature 80"
-)
 
 
 @dataclass(frozen=True)
@@ -36,8 +29,6 @@ class DoctorCommand:
     """Folder or archive of images, with one folder per class; or a list."""
     dataset: Literal["folder", "csv"] = "folder"
     """A folder, or a list with the columns path and label."""
-    train_classes: Annotated[int | None, positive] = None
-    """Classes to train with; by default half of them."""
     encoder: Path | None = None
     """Run directory or .keras file of the encoder that compares the images;
     for `review`."""
@@ -48,7 +39,6 @@ class DoctorCommand:
     """Decisions that the page saved: images to drop, labels to change."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
         if self.review is not None and self.encoder is None:
             raise ValueError(
                 "`review` needs an encoder: --encoder runs/NAME or --encoder "
@@ -70,11 +60,7 @@ def _examine(command):
 
     check_new(command, "review")
     read: Any = {"folder": folder_splits, "csv": csv_splits}[command.dataset]
-    splits = read(
-        command.data_dir,
-        num_train_classes=command.train_classes,
-        decisions=command.decisions,
-    )
+    splits = read(command.data_dir, decisions=command.decisions)
     progress = partial(tqdm, desc="Looking at images")
     found = inspect(splits, progress=progress)
     lines = list(_report(splits, found))
@@ -112,15 +98,9 @@ def _review(command, lines):
     )
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
-    legends = write_review(
-        command.review,
-        Path(command.data_dir).name,
-        lines,
-        images,
-        embeddings,
-        found,
-        images_root(command.data_dir),
-    )
+    name, root = Path(command.data_dir).name, images_root(command.data_dir)
+    facts = name, lines, images, embeddings, found, root
+    legends = write_review(command.review, *facts)
     for kind, names in legends.items():
         what = f"of {kind.replace('_', ' ')}, suspected"
         for line in _listed(names, what, len(getattr(found, kind))):
@@ -143,14 +123,13 @@ def _next(command, found):
     given = {
         "--data-dir": command.data_dir,
         "--decisions": command.decisions,
-        "--train-classes": command.train_classes,
         "--corrupt-images": "skip" if found.unreadable else None,
     }
     words = ["python", "-m", "training.train", command.dataset]
     for option, value in given.items():
         if value is not None:
             words += [option, str(value)]
-    return f"{shlex.join(words)}\n{AMONG_CLUTTER}"
+    return shlex.join(words)
 
 
 def _report(splits, found):

@@ -103,9 +103,9 @@ class ShardWriter:
             found, words = self._embed([one for one, _ in read] + padding)
             stop = start + len(read)
             embeddings[start:stop] = found.numpy()[: len(read)]
+            pairs = zip(read, words.numpy(), strict=False)
             status[start:stop] = [
-                problem or word.decode()
-                for (_, problem), word in zip(read, words.numpy(), strict=False)
+                why or word.decode() for (_, why), word in pairs
             ]
         # Otherwise a diverged encoder would look like distant neighbors.
         for i in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)):
@@ -130,6 +130,7 @@ def _embed(command):
         crop = 1.0 if expected is None else expected.crop_fraction
     rows, size = listed(command.images), command.shard_size
     shards = [rows[first : first + size] for first in range(0, len(rows), size)]
+    batch_size = command.batch_size
     plan = {
         "format": 2,
         "encoder": hashlib.sha256(encoder.read_bytes()).hexdigest(),
@@ -137,24 +138,20 @@ def _embed(command):
         "images": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
         "num_shards": len(shards),
         "shard_size": size,
-        "batch_size": command.batch_size,
+        "batch_size": batch_size,
     }
     missing = begin(command.output, plan)
     items: list[dict[str, Any]] = [
         {"number": number, "rows": shards[number]} for number in missing
     ]
-    options = {
-        "encoder": str(encoder.resolve()),
-        "crop_fraction": crop,
-        "output": str(command.output.resolve()),
-        "batch_size": command.batch_size,
-    }
+    output = str(command.output.resolve())
+    options = str(encoder.resolve()), crop, output, batch_size
     num_new = sum(len(item["rows"]) for item in items)
     written: Any = ()
     if items and command.engine == "ray":
         written = _by_ray(command, items, options)
     elif items:
-        written = map(ShardWriter(**options), items)
+        written = map(ShardWriter(*options), items)
     with tqdm(total=num_new, unit="image", desc="embed") as bar:
         for done in written:
             bar.update(done["count"])
@@ -194,7 +191,7 @@ def _by_ray(command, items, options):
             ray.data.from_items(items, override_num_blocks=len(items))
             .map(
                 ShardWriter,  # type: ignore[arg-type]
-                fn_constructor_kwargs=options,
+                fn_constructor_args=options,
                 compute=ray.data.ActorPoolStrategy(size=command.workers),
                 num_cpus=1,
                 num_gpus=command.gpus or None,

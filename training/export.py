@@ -66,21 +66,18 @@ class Export:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        is_model, index = self.format == "saved_model", self.index
+        is_model, is_alone = self.format == "saved_model", self.index == "none"
+        gallery = "needs format=saved_model and a gallery"
         for name, is_wrong, expectation in (
             ("quantization", is_model, "is for format=onnx and litert"),
-            ("false_accept_rate", index == "none", "needs a gallery"),
-            (
-                "coverage",
-                not is_model or index == "none",
-                "needs format=saved_model and a gallery",
-            ),
+            ("false_accept_rate", is_alone, "needs a gallery"),
+            ("coverage", not is_model or is_alone, gallery),
         ):
             value = getattr(self, name)
             if value is not None and is_wrong:
                 raise ValueError(
                     f"`{name}` {expectation}. Received: {name}={value}, "
-                    f"format={self.format}, index={index}."
+                    f"format={self.format}, index={self.index}."
                 )
 
     @property
@@ -111,16 +108,13 @@ def _export(export):
     export_run(export)
     print(f"{export.target}: written")
     path = str(export.target)
+    word = shlex.quote(path)
+    step = f"python -m training.search {word} IMAGE\n"
+    step += f"      python -m training.browse {word} --open"
     if export.format != "saved_model":
         step = f"keras_gsp.retrieval.PortableEncoder({path!r}).embed(images)"
     elif export.index == "none":
         step = f"tensorflow.saved_model.load({path!r})"
-    else:
-        word = shlex.quote(path)
-        step = (
-            f"python -m training.search {word} IMAGE\n"
-            f"      python -m training.browse {word} --open"
-        )
     print(f"Next: {step}")
 
 
@@ -135,10 +129,7 @@ def export_run(export: Export) -> None:
     import tensorflow as tf
 
     import keras_gsp as gsp
-    from training.recipes.batches import (
-        evaluation_batches,
-        expected_preprocessing,
-    )
+    from training.recipes import batches
     from training.recipes.data import load_splits
     from training.runs.scoring import load_encoder
 
@@ -148,7 +139,7 @@ def export_run(export: Export) -> None:
         recipe = recipe.with_(data_dir=export.data_dir)
     whole = load_encoder(directory)
     encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
-    expected = expected_preprocessing(recipe, encoder)
+    expected = batches.expected_preprocessing(recipe, encoder)
     metadata = {"run": export.run.name, **directory.read_settings()}
     metadata["command"] = export.command
     if export.license is not None:
@@ -160,14 +151,13 @@ def export_run(export: Export) -> None:
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
-    is_model, is_alone = export.format == "saved_model", export.index == "none"
+    is_model, index = export.format == "saved_model", None
     splits: Any = None
-    if not (is_model and is_alone) or export.truncate_to is not None:
+    if not is_model or export.index != "none" or export.truncate_to is not None:
         splits = load_splits(recipe)
     if export.truncate_to is not None:
         metadata["truncation"] = _truncation(export, recipe, whole, splits.test)
-    index = None
-    if not is_alone:
+    if export.index != "none":
         gallery = splits.gallery or splits.test
         if export.images_per_class is not None:
             gallery = gallery.of_each_class(export.images_per_class)
@@ -179,11 +169,10 @@ def export_run(export: Export) -> None:
     else:
         if export.coverage is not None:
             names = tf.constant(splits.validation.class_names)
-            batches = evaluation_batches(recipe, splits.validation).map(
-                lambda pixels, rows: (pixels, tf.gather(names, rows))
-            )
+            images = batches.evaluation_batches(recipe, splits.validation)
+            images = images.map(lambda one, rows: (one, tf.gather(names, rows)))
             options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
-                encoder, index, batches, export.coverage
+                encoder, index, images, export.coverage
             )
         _write_model(export, encoder, options, gallery, index)
 
@@ -194,18 +183,13 @@ def _truncation(export, recipe, encoder, images):
     from keras_gsp.models.truncated import normalization_of, truncated
     from training.runs.scoring import embed
 
-    whole = embed(encoder, recipe, images)
-    part = truncated(whole, export.truncate_to, normalization_of(encoder))
-    scores = [
-        float(gsp.metrics.retrieval_scores(rows, images.labels)["map_at_r"])
-        for rows in (whole, part)
-    ]
-    return {
-        "embedding_size": whole.shape[1],
-        "truncate_to": export.truncate_to,
-        "map_at_r_of_whole": scores[0],
-        "map_at_r_of_part": scores[1],
-    }
+    whole, size = embed(encoder, recipe, images), export.truncate_to
+    part = truncated(whole, size, normalization_of(encoder))
+    facts = {"embedding_size": whole.shape[1], "truncate_to": size}
+    for name, rows in (("whole", whole), ("part", part)):
+        found = gsp.metrics.retrieval_scores(rows, images.labels)
+        facts[f"map_at_r_of_{name}"] = float(found["map_at_r"])
+    return facts
 
 
 def _index(export, recipe, encoder, splits, gallery):
@@ -265,10 +249,8 @@ def _write_portable(export, recipe, encoder, options, images, index):
     from keras_gsp.retrieval.serving.artefact_facts import write_facts
     from training.recipes.batches import evaluation_batches
 
-    batches = [
-        pixels.numpy()
-        for pixels, _ in evaluation_batches(recipe, images, encoder=encoder)
-    ]
+    found = evaluation_batches(recipe, images, encoder=encoder)
+    batches = [pixels.numpy() for pixels, _ in found]
     write = getattr(gsp.retrieval, f"export_{export.format}")
     options |= {"quantization": export.quantization, "index": index}
     options["sample_images"] = batches[0][:SAMPLES]
@@ -289,10 +271,8 @@ def _write_portable(export, recipe, encoder, options, images, index):
         scores[f"map_at_r_of_{name}"] = float(np.nanmean(each[-1]))
         scores[f"milliseconds_of_{name}"] = _milliseconds(embed, batches[0])
     if images.num_classes > 1:
-        labels = images.labels
-        scores["map_at_r_lost"] = gsp.metrics.paired_difference(
-            each[0], each[1], labels
-        )
+        lost = gsp.metrics.paired_difference(each[0], each[1], images.labels)
+        scores["map_at_r_lost"] = lost
     write_facts(export.target, portable.facts | scores)
 
 

@@ -22,14 +22,11 @@ from training.reports.run_reading import read_runs, settings_rows
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
 
+# First line of a report; a file without it is not replaced.
 REPORT_MARK = "<!-- keras_gsp report -->"
-"""First line of a report; a file without it is not replaced."""
-PICTURE_SIDE = 112
-"""Side of the images of queries and neighbors, pixels."""
-MAP_POINTS = 2_000
-"""About how many images are on the map."""
-THUMBNAIL_SIDE = 48
-"""Side of the images on the map, pixels."""
+PICTURE_SIDE = 112  # of queries and neighbors, pixels
+MAP_POINTS = 2_000  # about how many images are on the map
+THUMBNAIL_SIDE = 48  # of the images on the map, pixels
 
 
 @dataclass(frozen=True)
@@ -89,14 +86,12 @@ def write_report(command: ReportCommand) -> list[str]:
     from training.reports.verdict import compared, headline, verdict
 
     methods = score_table.methods_of(runs)
+    names = [method.name for method in methods]
     searched = _searches(runs)
     rows = score_table.score_rows(methods, searched, notes)
     shown = _shown(methods, headline(rows), searched)
-    data: dict[str, Any] = {
-        "runs": list(shown),
-        "methods": [method.name for method in methods],
-        "curves": _curves(methods),
-    }
+    data: dict[str, Any] = {"runs": list(shown), "methods": names}
+    data["curves"] = _curves(methods)
     if shown:
         data |= _pictured(shown, command.map, notes)
     page: dict[str, Any] = {
@@ -120,10 +115,8 @@ def write_report(command: ReportCommand) -> list[str]:
 
 
 def _check_target(path):
-    if not path.exists():
-        return
-    start = b"" if path.is_dir() else path.read_bytes()[:200]
-    if REPORT_MARK.encode() not in start:
+    is_mine = path.is_file() and REPORT_MARK.encode() in path.read_bytes()[:200]
+    if path.exists() and not is_mine:
         raise FileExistsError(
             "`output` must be new, or an earlier report. "
             f"Received: {path}, which is neither."
@@ -185,17 +178,17 @@ def _pictured(shown, method, notes):
         own: list[str] = []
         answers.append(shown_search(one, queries, own))
         notes += [f"{name}: {note}" for note in own]
-    points = _whole_classes(images.labels)
-    if len(points) < len(images.labels):
+    points, names = _whole_classes(images.labels), images.names
+    total = len(images.labels)
+    if len(points) < total:
         notes.append(
-            f"The map shows {len(points)} of {len(images.labels)} images, "
-            "whole classes chosen at random."
+            f"The map shows {len(points)} of {total} images, whole classes "
+            "chosen at random."
         )
     pictured = set(queries)
     for search in answers:
         for answer in search["queries"].values():
             pictured.update(answer["neighbors"])
-    names = images.names
     return {
         "lists": lists,
         "searches": answers,

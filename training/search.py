@@ -7,11 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from training.browsing.exports import (
-    as_text,
-    export_metadata,
-    exported_folder,
-)
+from training.browsing.exports import as_text, export_metadata, exported_folder
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
 

@@ -15,27 +15,15 @@ from training.recipes.recipe import Recipe
 from training.runs.distribution import Distribution
 
 SMALL = Recipe.of(
-    dataset="glyphs",
-    pooling="gsp",
-    regularizer="zsr",
-    embedding_size=8,
-    num_prototypes=4,
-    classes_per_batch=4,
-    samples_per_class=2,
-    learning_rate=2e-3,
-    crop_size=14,
-    resize=16,
-    backbone="glyph-cnn-local",
-    steps=24,
-    steps_per_evaluation=2,
+    **{"dataset": "glyphs", "backbone": "glyph-cnn-local", "pooling": "gsp"},
+    **{"regularizer": "zsr", "embedding_size": 8, "num_prototypes": 4},
+    **{"classes_per_batch": 4, "samples_per_class": 2, "learning_rate": 2e-3},
+    **{"crop_size": 14, "resize": 16, "steps": 24, "steps_per_evaluation": 2},
 )
 # Patience 1, so that a short run solves several problems.
 CCP = SMALL.with_(
-    ccp="on",
-    ccp_patience=1,
-    ccp_pool_size=6,
-    proxies_per_class=2,
-    normalization="ball",
+    **{"ccp": "on", "ccp_patience": 1, "ccp_pool_size": 6},
+    **{"proxies_per_class": 2, "normalization": "ball"},
 )
 TWO_DEVICES = "CCP, two devices"
 RECIPES = {

@@ -16,11 +16,7 @@ import numpy as np
 import pytest
 
 import keras_gsp  # noqa: F401, registers the layers
-from tests.endurance.killed_run import (
-    RECIPES,
-    TWO_DEVICES,
-    train_in_process,
-)
+from tests.endurance.killed_run import RECIPES, TWO_DEVICES, train_in_process
 
 if keras.backend.backend() == "torch":
     pytest.skip("the batches are tf.data's", allow_module_level=True)
@@ -119,12 +115,3 @@ def different(expected, found):
     """Names of values that differ in a bit or are missing on one side."""
     names = expected.keys() | found.keys()
     return sorted(n for n in names if expected.get(n) != found.get(n))
-
-
-@pytest.mark.slow
-def test_a_failing_run_reports_its_error(tmp_path):
-    folder = tmp_path / "unknown"
-    with pytest.raises(pytest.fail.Exception, match="KeyError: 'unknown'"):
-        check_finished(train(folder, "unknown"), folder)
-    whole, other = {"a": b"0", "b": b"1"}, {"a": b"0", "c": b"1"}
-    assert different(whole, other) == ["b", "c"]

@@ -7,20 +7,13 @@ import tempfile
 
 import pytest
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-sync",
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"),
+    *("--disable-dev-shm-usage", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
     # No other host than this machine resolves.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)
+]
 
 
 @contextlib.contextmanager
@@ -53,19 +46,15 @@ def finders(driver):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
 
-    def first(selector):
-        return driver.find_element(By.CSS_SELECTOR, selector)
-
-    def all_of(selector):
-        return driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def wait(condition):
-        # An element may be replaced between finding and reading it.
-        ignored = [StaleElementReferenceException]
-        waiting = WebDriverWait(driver, 30, ignored_exceptions=ignored)
-        return waiting.until(lambda _: condition())
-
-    return first, all_of, wait
+    # An element may be replaced between finding and reading it.
+    waiting = WebDriverWait(
+        driver, 30, ignored_exceptions=[StaleElementReferenceException]
+    )
+    return (
+        lambda selector: driver.find_element(By.CSS_SELECTOR, selector),
+        lambda selector: driver.find_elements(By.CSS_SELECTOR, selector),
+        lambda condition: waiting.until(lambda _: condition()),
+    )
 
 
 def resize(driver, width, height):

@@ -9,7 +9,7 @@ import pytest
 import keras_gsp as gsp
 from tests.training.datasets import layouts
 from training import advise, train
-from training.advise import RAW, AdviseCommand, Comparison, Row
+from training.advise import AdviseCommand, Comparison, Row
 from training.recipes.glyph_network import glyph_network
 from training.recipes.recipe import Recipe
 from training.runs.raw_baseline import pooled
@@ -28,13 +28,9 @@ def command(folder, weights, num_classes=12, **own):
     names = [f"class {i}" for i in range(num_classes)]
     images = layouts.folder(folder / "images", names, images=4)
     options = {
-        "--data-dir": images,
-        "--backbones": f"glyph-cnn={weights}",
-        "--crop-size": SIZE,
-        "--head-steps": 2,
-        "--tuning-steps": 2,
-        "--output": folder / "advice",
-        **own,
+        **{"--data-dir": images, "--backbones": f"glyph-cnn={weights}"},
+        **{"--crop-size": SIZE, "--head-steps": 2, "--tuning-steps": 2},
+        **{"--output": folder / "advice", **own},
     }
     return [str(part) for pair in options.items() for part in pair]
 
@@ -134,13 +130,17 @@ def test_a_step_that_diverges_at_every_rate_is_left_out(monkeypatch):
     assert tried.skipped == {"head": "diverged at every rate"}
 
 
-@pytest.mark.parametrize("name", RAW)
-def test_raw_features_are_those_of_the_layer_that_is_named(name):
+def test_raw_features_are_those_of_the_layer_that_is_named():
     maps = np.random.default_rng(0).random((12, 3, 2, 5)).astype("float32")
-    layer = eval(RAW[name], {"keras": keras, "gsp": gsp})
-    expected = keras.ops.convert_to_numpy(layer(maps))
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(pooled(maps)[name], expected, rtol=1e-5)
+    for name, words in advise.RAW.items():
+        layer = eval(words, {"keras": keras, "gsp": gsp})
+        expected = keras.ops.convert_to_numpy(layer(maps))
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(pooled(maps)[name], expected, rtol=1e-5)
+        # Normalized, and no power overflows.
+        np.testing.assert_allclose(
+            pooled(1e9 * maps)[name], expected, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("dataset", ["folder", "csv"])
@@ -164,12 +164,10 @@ def test_the_printed_command_trains_what_was_chosen(dataset, own, monkeypatch):
     given = []
     monkeypatch.setattr(train, "_train", lambda _, parsed: given.append(parsed))
     train.main(words[3:])
-    (parsed,) = given
-    named = (*advise.CHOSEN, *advise.OPTIONS)
-    steps = {"steps": parsed.recipe.steps} if recipe.steps else {}
-    own = {name: getattr(recipe, name) for name in named}
-    assert parsed.recipe.with_(**own, **steps) == parsed.recipe
-    assert bool(parsed.recipe.steps) == bool(recipe.steps)
+    found = given[0].recipe
+    own = {k: getattr(recipe, k) for k in (*advise.CHOSEN, *advise.OPTIONS)}
+    assert found.with_(**own) == found
+    assert bool(found.steps) == bool(recipe.steps)
 
 
 @pytest.mark.slow
@@ -178,12 +176,13 @@ def test_all_rows_have_the_same_folds_and_a_second_call_trains_nothing(
 ):
     for name in ("POOLINGS", "LOSSES", "HEAD_RATES", "LORA_RATES"):
         monkeypatch.setattr(advise, name, getattr(advise, name)[:1])
+    monkeypatch.setattr(advise, "FOLDS", 2)
     given = command(tmp_path, weights, **{"--minutes": 30, "--worth": 1e-6})
     advise.main(given)
     found = table_of(tmp_path)
     assert [*found][:4] == ["raw features", "whitening", "head", "LoRA"]
     page = (tmp_path / "advice" / "advice.md").read_text()
-    assert "48 images of 12 classes, all of the folder's" in page
+    assert "48 images of 12 classes" in page
     assert page in capsys.readouterr().out
     runs = {
         file: file.stat().st_mtime_ns

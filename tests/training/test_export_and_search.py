@@ -2,19 +2,16 @@
 
 import getpass
 import json
-import os
 import shlex
 import shutil
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from keras_gsp.storage.checksums import write_checksums
 from tests.training.datasets import layouts
-from training import export, search
+from training import embed, evaluate, export, report, search
 from training.browsing import export_search
 from training.export import Export
 from training.runs.run_directory import RunDirectory, write_json
@@ -104,32 +101,16 @@ def test_search_prints_a_table_and_draws_pictures(
 
 
 @pytest.mark.slow
-def test_an_encoder_can_be_exported_alone(tiny, tmp_path):
-    target = tmp_path / "encoder"
-    export.main([str(tiny.run()), "--index", "none", "--output", str(target)])
-    facts = json.loads((target / "metadata.json").read_text())
-    assert "embed" in facts["signatures"]
-    with pytest.raises(SystemExit, match="encoder alone"):
-        search.main([str(target), __file__])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "litert"])
 def test_an_export_for_other_engines_has_the_score_of_its_file(
-    tiny, tmp_path, format
+    tiny, tmp_path, format, capfd
 ):
     pytest.importorskip({"onnx": "tf2onnx", "litert": "tensorflow"}[format])
     target = tmp_path / "model"
     options = ["--format", format, "--output", str(target)]
-    done = subprocess.run(
-        [sys.executable, "-m", "training.export", str(tiny.run()), *options],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == f"{target}: written"
-    assert "PortableEncoder" in done.stdout
+    export.main([str(tiny.run()), *options])
+    printed = capfd.readouterr().out
+    assert f"{target}: written\n" in printed and "PortableEncoder" in printed
     facts = json.loads((target / "metadata.json").read_text())
     assert facts["map_at_r_of_format"] == pytest.approx(
         facts["map_at_r_of_keras"], abs=1e-3
@@ -139,12 +120,15 @@ def test_an_export_for_other_engines_has_the_score_of_its_file(
     assert "Lost to Keras: " in (target / "README.md").read_text()
 
 
-def test_bad_searches_are_refused(loaded):
-    model = str(loaded.folder)
+def test_bad_searches_are_refused(loaded, tmp_path):
+    model, alone = str(loaded.folder), tmp_path / "encoder"
+    shutil.copytree(model, alone)
+    (alone / "metadata.json").write_text('{"signatures": ["embed"]}')
     for arguments, message in (
         (["nowhere", __file__], "python -m training.export nowhere"),
         ([model, "nowhere.jpg"], "nowhere.jpg"),
         ([model, __file__], "none of the images"),
+        ([str(alone), __file__], "encoder alone"),
     ):
         with pytest.raises(SystemExit, match=message):
             search.main(arguments)
@@ -168,3 +152,30 @@ def test_formats_have_folders_and_commands_are_quoted():
     for format, name in targets.items():
         export_ = Export(run=Path("runs/mine"), format=format)
         assert export_.target.as_posix() == f"saved_models/{name}"
+
+
+def test_every_command_cuts_images_as_the_encoder_expects(
+    tiny, tmp_path, capsys
+):
+    run = tmp_path / "run"
+    shutil.copytree(tiny.run(), run)
+    recipe = RunDirectory(run).read_recipe().with_(resize=48)
+    write_json(run / "settings.json", {"recipe": recipe.settings})
+    output = ["--output", str(tmp_path / "out")]
+    for command, options in (
+        (evaluate, []),
+        (export, output),
+        (export, [*output, "--index", "none"]),
+        (export, [*output, "--false-accept-rate", "0.1"]),
+        (embed, [*output, "--images", str(tiny.images)]),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            command.main([str(run), *options])
+        words = str(stopped.value.code)
+        assert "`encoder` and `recipe` must cut images alike" in words
+        assert "resize=27" in words and "resize=48" in words
+    assert not (tmp_path / "out").exists()
+    # A report does without embeddings.
+    report.main([str(run)])
+    printed = capsys.readouterr().out
+    assert "No image could be embedded: `encoder` and `recipe` must" in printed

@@ -73,20 +73,12 @@ class ExportSearch:
         _check_read(answer["status"])
         left_out = None if without is None else [without]
         found = self._index.search(answer["embedding"], k, exclude_ids=left_out)
-        count = int(found.counts[0])
-        return [
-            {
-                "position": position,
-                "label": str(self.labels[position]),
-                "name": self.ids[position],
-                "distance": distance,
-            }
-            for position, distance in zip(
-                found.ids[0, :count].tolist(),
-                found.distances[0, :count].tolist(),
-                strict=True,
-            )
-        ]
+        count, facts = int(found.counts[0]), []
+        for rank, position in enumerate(found.ids[0, :count].tolist()):
+            facts.append({"position": position, "name": self.ids[position]})
+            facts[-1]["label"] = str(self.labels[position])
+            facts[-1]["distance"] = float(found.distances[0, rank])
+        return facts
 
     def explain(
         self, query: bytes, neighbors: list[bytes]

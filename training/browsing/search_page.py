@@ -16,18 +16,12 @@ from training.browsing.export_search import ExportSearch
 from training.browsing.page_parts import SHARED, encoded_map, rendered_page
 from training.pictures.encoding import decoded_image, encoded_image
 
-MAX_BYTES = 20 * 2**20
-"""Size of an uploaded file."""
-MAX_NEIGHBORS = 100
-"""Neighbors in one answer."""
-MAX_EXPLAINED = 24
-"""Neighbors in one explanation."""
-CONTRIBUTIONS = 6
-"""Prototypes named in an explanation, those that contribute most."""
-SIDE = 224
-"""Side of the images on the page, pixels."""
-EXAMPLES = 12
-"""Gallery images offered as queries."""
+MAX_BYTES = 20 * 2**20  # of an uploaded file
+MAX_NEIGHBORS = 100  # in one answer
+MAX_EXPLAINED = 24  # neighbors in one explanation
+CONTRIBUTIONS = 6  # prototypes in it, those that contribute most
+SIDE = 224  # of the images on the page, pixels
+EXAMPLES = 12  # gallery images offered as queries
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src 'self' data: "
     "blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -106,9 +100,8 @@ class _Page:
         """Answers with the neighbors of an image."""
         k = _whole_number(request.query_params.get("k", "12"), "k")
         if not 1 <= k <= MAX_NEIGHBORS:
-            raise ValueError(
-                f"`k` must be in [1, {MAX_NEIGHBORS}]. Received: k={k}."
-            )
+            expected = f"`k` must be in [1, {MAX_NEIGHBORS}]"
+            raise ValueError(f"{expected}. Received: k={k}.")
         contents, own = await self._query(request)
         found = await run_in_threadpool(self.export.search, contents, k, own)
         return JSONResponse({"neighbors": found}, headers=HEADERS)
@@ -123,9 +116,7 @@ class _Page:
             )
         positions = [_whole_number(name, "neighbors") for name in names]
         contents, _ = await self._query(request)
-        files = {}
-        for position in positions:
-            files[position] = await self._gallery_image(position)
+        files = {one: await self._gallery_image(one) for one in positions}
         answer = await run_in_threadpool(self._explained, contents, files)
         return JSONResponse(answer, headers=HEADERS)
 

@@ -13,10 +13,8 @@ from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 
 NUM_PROTOTYPES = 4
 GRAY = "#8a8a8a"
-TILE = 1.5
-"""Side of an image, inches."""
-VEIL = 0.75
-"""Opacity of the white veil over what is left out."""
+TILE = 1.5  # side of an image, inches
+VEIL = 0.75  # opacity of the white veil over what is left out
 
 
 def draw_search_results(
@@ -109,12 +107,9 @@ def draw_explanation(
     titles += [f"prototype {i}\nadds {contributions[i]:.3f}" for i in strongest]
     columns = 1 + len(titles)
     with picture(path, 2, columns, figsize=(2.1 * columns, 4.8)) as axes:
-        for row, side, contents, title in zip(
-            axes,
-            ("query", "neighbor"),
-            (query, neighbor),
-            ("query", _short(name)),
-            strict=True,
+        for row, side, contents, title in (
+            (axes[0], "query", query, "query"),
+            (axes[1], "neighbor", neighbor, _short(name)),
         ):
             pixels = decoded_image(contents, search.crop_fraction)
             _draw(row[0], pixels, None, title)

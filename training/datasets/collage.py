@@ -59,11 +59,12 @@ def collage_splits(
         parts = _kind_parts(images, rng)
     else:
         parts = _folder_parts(images, rng)
-    made = {split: foreground for split, (foreground, _) in parts.items()}
-    if distractors:
-        for split, (foreground, background) in parts.items():
-            canvases = compose_collages(foreground.images, background, rng)
-            made[split] = replace(foreground, images=canvases)
+    made = {}
+    for split, (own, background) in parts.items():
+        pixels = own.images
+        if distractors:
+            pixels = compose_collages(pixels, background, rng)
+        made[split] = replace(own, images=pixels)
     return RetrievalSplits(name="collage", **made)
 
 
@@ -85,10 +86,9 @@ def compose_collages(pictures: Any, backgrounds: Any, seed: Any = 0) -> Any:
     cells = np.concatenate([pictures[:, None], backgrounds[dealt]], axis=1)
     order = rng.permuted(np.tile(np.arange(_CELLS), (len(cells), 1)), axis=1)
     cells = np.take_along_axis(cells, order[:, :, None, None, None], axis=1)
-    count, _, height, width, channels = cells.shape
-    rows = cells.reshape(count, 2, 2, height, width, channels)
-    canvas = rows.transpose(0, 1, 3, 2, 4, 5)
-    return canvas.reshape(count, 2 * height, 2 * width, channels)
+    # Cells side by side, then rows one above the other.
+    rows = [np.concatenate([cells[:, i], cells[:, i + 1]], 2) for i in (0, 2)]
+    return np.concatenate(rows, axis=1)
 
 
 def _dealt(size, rows, columns, rng):
@@ -105,13 +105,12 @@ def _kind_parts(images, rng):
     kinds = np.array([name.partition("/")[0] for name in images.class_names])
     splits = np.empty(len(kinds), "int64")
     for kind in np.unique(kinds):
-        own = np.flatnonzero(kinds == kind)
+        own = rng.permutation(np.flatnonzero(kinds == kind))
         if len(own) < 3:
             raise ValueError(
                 "Each kind must have 3 or more classes, one for each split. "
                 f"Received: {len(own)} in {kind}."
             )
-        own = rng.permutation(own)
         for number, run in enumerate(_runs(len(own))):
             splits[own[run]] = number
     distracts, parts = kinds == "background", {}
@@ -137,16 +136,13 @@ def _cifar10_parts(train_images, test_images):
             (train_images, test_images), CIFAR10_SIDES, strict=True
         )
     )
-    parts = []
-    for is_held_out in (False, True):
-        own, others = (
-            np.flatnonzero((np.arange(len(side)) % 5 == 4) == is_held_out)
-            for side in (learned, background)
-        )
-        parts.append((learned.subset(own), background[others]))
-    train, (seen, others) = parts
+    held_out, others = (
+        np.arange(len(side)) % 5 == 4 for side in (learned, background)
+    )
+    train = learned.subset(np.flatnonzero(~held_out)), background[~others]
+    seen = learned.subset(np.flatnonzero(held_out))
     names = tuple(f"{name}, held out" for name in seen.class_names)
-    validation = replace(seen, class_names=names), others
+    validation = replace(seen, class_names=names), background[others]
     return dict(zip(_SHARES, (train, validation, test), strict=True))
 
 

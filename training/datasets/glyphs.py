@@ -104,13 +104,12 @@ def _sides(
     generator = np.random.default_rng(seed)
     # Every side gets the share of symbols that it has of the letters.
     shares = [len(symbols) * count // sum(counts) for count in counts]
-    sides = zip(
-        ("train", "validation", "test"),
-        _disjoint(letters, counts, generator),
-        _disjoint(symbols, shares, generator),
-        generator.spawn(3),
-        strict=True,
+    drawn = (
+        np.split(generator.permutation(list(one)), np.cumsum(sizes))[:3]
+        for one, sizes in ((letters, counts), (symbols, shares))
     )
+    names = "train", "validation", "test"
+    sides = zip(names, *drawn, generator.spawn(3), strict=True)
     return {
         side: (
             {c: letters[c] for c in of_letters},
@@ -122,11 +121,6 @@ def _sides(
         )
         for side, of_letters, of_symbols, child in sides
     }
-
-
-def _disjoint(characters, counts, generator):
-    shuffled = generator.permutation(list(characters))
-    return np.split(shuffled, np.cumsum(counts))[: len(counts)]
 
 
 def _images_and_cells(letters, symbols, samples, across, generator, side):
@@ -224,7 +218,7 @@ def distinct_outlines() -> tuple[dict, dict]:
     files, square = _font_files(), (SHAPE_SIZE, SHAPE_SIZE)
     fonts = [ImageFont.truetype(str(file), 48) for file in files]
     common = _common_characters(files)
-    characters = [c for kind in (LETTERS, SYMBOLS) for c in common[kind]]
+    characters = [*common[LETTERS], *common[SYMBOLS]]
     outlines, shapes = {}, {}
     for character in tqdm(characters, desc="outlines", leave=False):
         ink = [_ink(font, character) for font in fonts]
@@ -272,9 +266,8 @@ def _ink(font, character):
     from PIL import Image
 
     mask = font.getmask(character, mode="L")
-    if not all(mask.size):
-        return None
-    return Image.frombytes("L", mask.size, bytes(mask))
+    is_empty = not all(mask.size)
+    return None if is_empty else Image.frombytes("L", mask.size, bytes(mask))
 
 
 def _outline(ink):
@@ -292,25 +285,20 @@ def _outline(ink):
 
 def _without_look_alikes(shapes, letters):
     """Keeps characters that look like none kept before them."""
-    characters = list(shapes)
-    likeness = _likeness(np.stack(list(shapes.values())))
-    is_letter = np.array([c in letters for c in characters])
-    kept = np.zeros(len(characters), bool)
-    for index in range(len(characters)):
-        like_kept = np.where(kept, likeness[index], -1.0)
-        like_letter = like_kept[is_letter].max(initial=-1.0)
-        kept[index] = like_kept.max() < SAME_SHAPE and (
-            is_letter[index] or like_letter < LIKE_A_LETTER
-        )
-    return {c for c, is_kept in zip(characters, kept, strict=True) if is_kept}
-
-
-def _likeness(shapes):
-    """(count, count): largest correlation of two shapes in any face."""
-    pixels = shapes.reshape(*shapes.shape[:2], -1).astype("float32")
+    # Largest correlation of two shapes in any face, (count, count).
+    pixels = np.stack([*shapes.values()]).astype("float32")
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
     pixels -= pixels.mean(axis=-1, keepdims=True)
     pixels /= np.linalg.norm(pixels, axis=-1, keepdims=True) + 1e-6
     likeness = np.full((len(shapes), len(shapes)), -1.0, "float32")
     for face in pixels.transpose(1, 0, 2):
         np.maximum(likeness, face @ face.T, out=likeness)
-    return likeness
+    is_letter = np.array([c in letters for c in shapes])
+    kept = np.zeros(len(shapes), bool)
+    for index in range(len(shapes)):
+        like_kept = np.where(kept, likeness[index], -1.0)
+        like_letter = like_kept[is_letter].max(initial=-1.0)
+        kept[index] = like_kept.max() < SAME_SHAPE and (
+            is_letter[index] or like_letter < LIKE_A_LETTER
+        )
+    return {c for c, is_kept in zip(shapes, kept, strict=True) if is_kept}

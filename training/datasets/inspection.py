@@ -34,19 +34,13 @@ LEAK = "across the class split: LEAKAGE"
 
 @dataclass(frozen=True)
 class Look:
-    """Facts about one file.
+    """Facts about one file."""
 
-    `digest` is that of its bytes; `problem` is the reason that it cannot be
-    used; `side` is the shorter one in pixels; `small` has the pixels of a
-    32 x 32 copy, None of a blank image; `coarse` has 8 x 8 gray values with
-    mean 0 and length 1.
-    """
-
-    digest: str
-    problem: str | None = None
-    side: int = 0
-    small: np.ndarray | None = None
-    coarse: np.ndarray | None = None
+    digest: str  # of its bytes
+    problem: str | None = None  # why it cannot be used
+    side: int = 0  # the shorter one, pixels
+    small: np.ndarray | None = None  # a 32 x 32 copy; None: blank
+    coarse: np.ndarray | None = None  # 8 x 8 gray, mean 0, length 1
 
 
 @dataclass
@@ -89,14 +83,13 @@ def inspect(
     for look, name in zip(looks, names, strict=True):
         if look.problem is not None:
             found.unreadable[name] = look.problem
-            continue
-        found.tiny += [name] if look.side < MIN_SIDE else []
-        found.blank += [name] if look.small is None else []
-    pairs = {
-        "identical": _exact_pairs(looks),
-        "nearly identical": _near_pairs(looks),
-    }
-    for kind, alike in pairs.items():
+        else:
+            found.tiny += [name] if look.side < MIN_SIDE else []
+            found.blank += [name] if look.small is None else []
+    for kind, alike in (
+        ("identical", _exact_pairs(looks)),
+        ("nearly identical", _near_pairs(looks)),
+    ):
         for one, other in alike:
             where = "in one class"
             if origins[one][0] != origins[other][0]:
@@ -158,11 +151,10 @@ def _exact_pairs(looks):
 
 def _near_pairs(looks) -> Iterator[tuple[int, int]]:
     """Yields pairs that look alike; of exact copies one is compared."""
-    distinct: dict[str, int] = {}
-    for position, look in enumerate(looks):
-        if look.small is not None:
-            distinct.setdefault(look.digest, position)
-    positions = [*distinct.values()]
+    seen = {k.digest: i for i, k in reversed([*enumerate(looks)])}
+    positions = [
+        i for i in sorted(seen.values()) if looks[i].coarse is not None
+    ]
     if not positions:
         return
     coarse = np.stack([looks[position].coarse for position in positions])

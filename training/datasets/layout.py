@@ -21,10 +21,7 @@ def images_root(data_dir: str | Path) -> Path:
 
 
 def find_root(
-    data_dir: str | Path,
-    name: str,
-    marker: str,
-    archives: Sequence[str] = (),
+    data_dir: str | Path, name: str, marker: str, archives: Sequence[str] = ()
 ) -> Path:
     """Finds the folder that contains `marker`, a path inside the data set.
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-PLAN = "plan.json"
-MANIFEST = "manifest.json"
-OK = "ok"
-"""Status of an image with an embedding."""
+PLAN, MANIFEST = "plan.json", "manifest.json"
+OK = "ok"  # status of an image with an embedding
 
 
 def shard_name(number: int) -> str:

@@ -8,12 +8,9 @@ from training.browsing.page_parts import encoded_map
 from training.pictures.pooling_weights import pooling_layer, pooling_weights
 from training.reports.searched import Searched
 
-QUERIES = 3
-"""Good queries, and bad ones, that the page shows."""
-NEIGHBORS = 7
-"""Neighbors beside each query."""
-MAX_CLASSES = 200
-"""Classes in the table of classes."""
+QUERIES = 3  # good ones, and bad ones, that the page shows
+NEIGHBORS = 7  # beside each query
+MAX_CLASSES = 200  # in the table of classes
 
 
 def chosen_queries(shown: list[Searched]) -> dict[str, list[int]]:
@@ -93,19 +90,13 @@ def class_rows(searched: list[Searched]) -> list[dict[str, Any]]:
         if counts.any():
             name = images.class_names[int(np.argmax(counts))]
             mistaken = {"name": name, "share": counts.max() / len(found)}
-        scores = [
-            one.by_query["map_at_r"][queries == label] for one in searched
-        ]
-        rows.append(
-            {
-                "name": images.class_names[label],
-                "images": int(images.class_sizes[label]),
-                "scores": [
-                    None if np.isnan(one).all() else float(np.nanmean(one))
-                    for one in scores
-                ],
-                "mistaken": mistaken,
-            }
-        )
+        scores: list = []
+        for one in searched:
+            own = one.by_query["map_at_r"][queries == label]
+            own = own[~np.isnan(own)]
+            scores.append(float(own.mean()) if len(own) else None)
+        row = {"name": images.class_names[label], "scores": scores}
+        row |= {"images": int(images.class_sizes[label]), "mistaken": mistaken}
+        rows.append(row)
     rows.sort(key=lambda row: row["scores"][-1] or 0.0)
     return rows[:MAX_CLASSES]

@@ -17,10 +17,8 @@ from training.pictures.encoding import data_address
 from training.runs.run_directory import write_text
 
 TEMPLATE = Path(__file__).with_name("templates") / "review.html"
-SHOWN = 300
-"""Largest number of cards of one kind."""
-OF_A_CLASS = 3
-"""Pictures that stand for a class."""
+SHOWN = 300  # cards of one kind, at most
+OF_A_CLASS = 3  # pictures that stand for a class
 SIDE = 112
 TITLES = {
     "wrong_labels": "Wrong labels?",
@@ -46,14 +44,10 @@ def write_review(
     `root`. Returns what each card is about, by kind.
     """
     make = _Cards(images, embeddings, found, root)
+    makers = make.wrong, make.double, make.outlier, make.merged
     cards = {
         kind: [card(one) for one in getattr(found, kind)[:SHOWN]]
-        for kind, card in (
-            ("wrong_labels", make.wrong),
-            ("duplicates", make.double),
-            ("outliers", make.outlier),
-            ("same_classes", make.merged),
-        )
+        for kind, card in zip(TITLES, makers, strict=True)
     }
     page = rendered_page(
         TEMPLATE,

@@ -55,12 +55,10 @@ def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
 def _read(run):
     """Reads the other files of a run; a note for each that cannot be read."""
     directory = run.directory
+    recipe = run.settings["recipe"]
+    old = "The recipe is of another version, so no image can be embedded"
     for name, read, words in (
-        (
-            "recipe",
-            lambda: Recipe.from_settings(run.settings["recipe"]),
-            "The recipe is of another version, so no image can be embedded",
-        ),
+        ("recipe", lambda: Recipe.from_settings(recipe), old),
         ("history", lambda: _numbers(directory), "history.jsonl is damaged"),
         ("scores", directory.read_scores, "scores.json is damaged"),
     ):

@@ -16,11 +16,8 @@ import numpy as np
 from training.reports.run_reading import ReadRun
 from training.reports.searched import Searched
 
-MEASURES = {
-    "map_at_r": "MAP@R",
-    "precision_at_1": "P@1",
-    "precision_at_r": "P@R",
-}
+MEASURES = {"map_at_r": "MAP@R", "precision_at_1": "P@1"}
+MEASURES |= {"precision_at_r": "P@R"}
 SHARED = ("dataset", "data_dir", "backbone", "frozen", "loss", "steps")
 """Settings that a method and its baseline have in common."""
 
@@ -112,14 +109,10 @@ def score_rows(
     """
     bases, rows = baselines(methods), []
     for number, (method, base) in enumerate(zip(methods, bases, strict=True)):
-        row: dict[str, Any] = {
-            "name": method.name,
-            "number": number,
-            "runs": len(method.runs),
-            "is_baseline": method in bases and base is None,
-            "scores": _scores(method, searched),
-            "gains": {},
-        }
+        is_baseline = method in bases and base is None
+        row: dict[str, Any] = {"name": method.name, "number": number}
+        row |= {"runs": len(method.runs), "is_baseline": is_baseline}
+        row |= {"scores": _scores(method, searched), "gains": {}}
         if base is not None:
             row["against"] = base.name
             row["base"] = _scores(base, searched)["map_at_r"]["mean"]

@@ -93,12 +93,10 @@ def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
     # Where the queries search each other, the gallery is all images.
     start = 0 if queries == total else queries
     gallery, labels = embeddings[start:], images.labels[start:]
-    nearest = gsp.retrieval.ExactIndex(
-        gallery, labels, np.arange(start, total)
-    ).search(
-        embeddings[:queries],
-        min(NEIGHBORS, len(gallery) - (start == 0)),
-        exclude_ids=np.arange(queries),
+    index = gsp.retrieval.ExactIndex(gallery, labels, np.arange(start, total))
+    count = min(NEIGHBORS, len(gallery) - (start == 0))
+    nearest = index.search(
+        embeddings[:queries], count, exclude_ids=np.arange(queries)
     )
     sides: dict[str, Any] = {}
     if start:

@@ -101,13 +101,15 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
 
 def write_pages(folder: Path = DOCS) -> list[Path]:
     """Writes the blocks of all pages; returns the changed files."""
-    changed = []
-    for name, text in pages(folder).items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            write_text(path, text)
-            changed.append(path)
+    made = pages(folder)
+    changed = [folder / name for name in made if _is_old(folder / name, made)]
+    for path in changed:
+        write_text(path, made[path.name])
     return changed
+
+
+def _is_old(path, made):
+    return not path.exists() or path.read_text("utf-8") != made[path.name]
 
 
 def read_records(folder: Path) -> dict[str, dict[str, Any]]:
@@ -181,9 +183,9 @@ def check_pages(folder: Path = DOCS, others: tuple[Path, ...] = ()) -> list:
     """
     records = read_records(folder)
     found = [*_wrong_differences(records)]
-    for name, text in pages(folder).items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+    made = pages(folder)
+    for name, text in made.items():
+        if _is_old(folder / name, made):
             found.append(f"{name}: a block is not made of today's records.")
         found += _wrong_numbers(name, BLOCK.sub("", text), records)
         rest = _CODE.sub("", CITED.sub("", BLOCK.sub("", text)))
@@ -205,13 +207,12 @@ def _wrong_numbers(name, text, records) -> Iterator[str]:
             yield f"{name}: no record has {source!r}."
             continue
         # Rounded as they are printed.
-        pairs = zip(printed, known, strict=False)
-        apart = [
+        is_it = [
             abs(float(one.replace(",", "")) - value)
-            > 0.50001 * 10 ** -len(one.partition(".")[2])
-            for one, value in pairs
+            <= 0.50001 * 10 ** -len(one.partition(".")[2])
+            for one, value in zip(printed, known, strict=False)
         ]
-        if len(known) != len(printed) or any(apart):
+        if len(known) != len(printed) or not all(is_it):
             yield f"{name}: {source!r} is {known}. Received: {printed}."
 
 

@@ -4,6 +4,7 @@ A record is a small JSON file, `docs/results/NAME.json`, of a study (`rows`), a
 benchmark (`tables`) or an experiment (`tables` and `results`).
 """
 
+import contextlib
 import datetime
 import json
 import multiprocessing
@@ -26,30 +27,20 @@ from training.runs.run_directory import write_text
 
 
 def over_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict]:
-    """Each number of several runs: `mean`, `values`, and the sample deviation.
-
-    `std` is None for one run.
-    """
+    """Each number of several runs: `mean`, `std` (None for one run), `values`."""
     found = {}
     for name in runs[0]:
-        numbers = np.array([run[name] for run in runs], "float64")
-        deviation = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
-        found[name] = {
-            "mean": float(numbers.mean()),
-            "std": deviation,
-            "values": numbers.tolist(),
-        }
+        values = [float(run[name]) for run in runs]
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        mean = float(np.mean(values))
+        found[name] = {"mean": mean, "std": deviation, "values": values}
     return found
 
 
 def spread(
     measure: Mapping[str, Any], factor: float = 1.0, digits: int = 4
 ) -> str:
-    """Formats a mean as `0.1234 ± 0.0056`, without `±` for one number.
-
-    `measure` is one of `over_runs`; `factor` is 100 for
-    percentages.
-    """
+    """Formats one of `over_runs` as `0.1234 ± 0.0056`; `factor`: 100 for %."""
     text = f"{factor * measure['mean']:.{digits}f}"
     if measure["std"] is None:
         return text
@@ -150,8 +141,7 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
             "load": os.getloadavg()[0],
             "command": command_line(name, words),
         }
-        path = Path("runs", *name.split(".")).with_suffix(".json")
-        path = settings.json or path
+        path = settings.json or Path("runs", f"{name.replace('.', '/')}.json")
         found = module.measure(settings)
         if hasattr(module, "tables"):
             if hasattr(module, "draw"):
@@ -197,16 +187,14 @@ def command_line(name: str, words: Iterable[str]) -> str:
 
 def read_record(path: Path) -> dict[str, Any]:
     """Reads a record; `ValueError` for a file that is none."""
-    try:
+    with contextlib.suppress(ValueError):
         record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or "kind" not in record:
-        raise ValueError(
-            "A record must be a JSON file that a study, an experiment or a "
-            f"benchmark wrote. Received: {path}."
-        )
-    return record
+        if isinstance(record, dict) and "kind" in record:
+            return record
+    raise ValueError(
+        "A record must be a JSON file that a study, an experiment or a "
+        f"benchmark wrote. Received: {path}."
+    )
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
@@ -215,18 +203,14 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     Each row has a line of its own, so that differences are readable. Numbers
     are rounded to six digits.
     """
-    kept = dict(record)
+    kept = {**record, "environment": dict(record.get("environment", {}))}
+    kept["environment"].pop("platform", None)
     if "settings" in kept:
         kept["settings"] = {
             name: _without_folder(value)
             for name, value in kept["settings"].items()
             if name not in ("out", "json") and (name != "smoke" or value)
         }
-    kept["environment"] = {
-        name: value
-        for name, value in kept.get("environment", {}).items()
-        if name != "platform"
-    }
     compact = partial(json.dumps, ensure_ascii=False)
     lines = []
     for key, value in _plain(kept).items():

@@ -81,22 +81,16 @@ def _pairs(cells):
 
 def _grid(table):
     """Name -> settings of every row of a study's `grid`."""
-    axes = [
-        [
-            (f"{word}{value:g}", {setting: value})
-            for setting, values in one.items()
-            for value in values
-        ]
-        for word, one in table.items()
-        if word != "loss"
-    ]
-    found = {}
-    for loss, *chosen in itertools.product(table.get("loss", ()), *axes):
-        name = "-".join([loss, *(word for word, _ in chosen)])
-        found[name] = {"loss": loss}
-        for _, settings in chosen:
-            found[name] |= settings
-    return found
+    rows = {loss: {"loss": loss} for loss in table.get("loss", ())}
+    for word, one in table.items():
+        if word != "loss":
+            ((setting, values),) = one.items()
+            rows = {
+                f"{name}-{word}{value:g}": own | {setting: value}
+                for name, own in rows.items()
+                for value in values
+            }
+    return rows
 
 
 def _study(name, table):

@@ -83,16 +83,15 @@ class Cell:
     def missing(self) -> list[Trial]:
         """Runs that can be trained now: the search first, then all seeds."""
         rates = self.rates()
-        trials = [one for r in rates for one in self.trials(r, 0)]
-        if all(one.is_finished for one in trials):
-            best = near_best({r: self.score(r) for r in rates})
-            trials = [
-                one
-                for rate in best
-                for seed in self.seeds
-                for one in self.trials(rate, seed)
-            ]
-        return [one for one in trials if not one.is_finished]
+        missing = self._missing(rates, [0])
+        if missing:
+            return missing
+        best = near_best({r: self.score(r) for r in rates})
+        return self._missing(best, self.seeds)
+
+    def _missing(self, rates, seeds):
+        runs = [self.trials(r, seed) for r in rates for seed in seeds]
+        return [one for same in runs for one in same if not one.is_finished]
 
     def rates(self) -> list[float]:
         """The grid, with rates that a best end has added."""
@@ -103,9 +102,7 @@ class Cell:
         while True:
             steps = range(low, high + 1)
             rates = [float(f"{middle * FACTOR**step:.3g}") for step in steps]
-            trials = [one for r in rates for one in self.trials(r, 0)]
-            is_open = not all(one.is_finished for one in trials)
-            if is_open or len(rates) >= LARGEST_GRID:
+            if self._missing(rates, [0]) or len(rates) >= LARGEST_GRID:
                 return rates
             best = max(rates, key=self.score)
             if best not in (rates[0], rates[-1]):
@@ -190,11 +187,12 @@ def run_study(command: StudyCommand) -> Path:
             with controlled(cell.control):
                 trial.train(splits, keep=bool(cell.folds))
             cell.score_together(trial, splits)
-        except FileExistsError as error:
-            # Another process trains the run, or has just finished it.
-            if isinstance(error, RunTakenError):
-                taken.add(trial.path)
-            elif not RunDirectory(trial.path).is_finished:
+        except RunTakenError:
+            taken.add(trial.path)
+            continue
+        except FileExistsError:
+            # Another process may just have finished it.
+            if not RunDirectory(trial.path).is_finished:
                 raise
             continue
         score = trial.validation_score()
@@ -263,12 +261,12 @@ def _chosen(command):
         for name in ("data_dir", "backbone_weights")
         if getattr(command, name) is not None
     }
+    rows = {*command.losses} or {*study.rows}
+    methods = {*command.methods} or {*study.methods}
     cells = {
-        (row, method): recipe.with_(**own)
-        for (row, method), recipe in study.cells.items()
-        if (row, method) == UNTRAINED
-        or (row in (command.losses or [row]))
-        and method in (command.methods or [method])
+        key: recipe.with_(**own)
+        for key, recipe in study.cells.items()
+        if key == UNTRAINED or key[0] in rows and key[1] in methods
     }
     return replace(
         study,

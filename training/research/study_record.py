@@ -1,6 +1,7 @@
 """A study's folder as one record: scores, rates, differences, activity."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,7 @@ import numpy as np
 from training.recipes.data import needed_sources
 from training.research.published import printed_number
 from training.research.report import Table, over_runs, spread
-from training.research.studies import (
-    METHODS,
-    STUDIES,
-    UNTRAINED,
-    Study,
-    beside,
-)
+from training.research.studies import METHODS, STUDIES, UNTRAINED, Study, beside
 from training.research.study import near_best
 from training.runs.progress import solved_problems
 from training.runs.run_directory import RunDirectory
@@ -62,11 +57,8 @@ def study_record(folder: Path) -> dict[str, Any]:
     words = sorted(cells, key=lambda one: _position(study, *one))
     first = cells[words[0]].trials[0]
     return {
-        "kind": "study",
-        "study": name,
-        "title": study.title,
-        "about": study.about,
-        "command": study_command(name),
+        **{"kind": "study", "study": name, "title": study.title},
+        **{"about": study.about, "command": study_command(name)},
         "dataset": first.recipe.dataset,
         "over": study.over,
         "environment": RunDirectory(first.path).read_settings()["environment"],
@@ -77,16 +69,17 @@ def study_record(folder: Path) -> dict[str, Any]:
 def study_command(name: str) -> str:
     """The command that trains a study, with the options that it needs."""
     recipes = STUDIES[name].cells.values() if name in STUDIES else ()
-    needed = {
-        option
-        for recipe in recipes
-        for option in needed_sources(recipe)
-        if getattr(recipe, option) is None
-    }
-    words = {"data_dir": "--data-dir DATA"}
-    words["backbone_weights"] = "--backbone-weights WEIGHTS"
-    options = [words[one] for one in words if one in needed]
-    return " ".join([f"python -m training.research.study {name}", *options])
+    words = f"python -m training.research.study {name}"
+    for option, word in (
+        ("data_dir", " --data-dir DATA"),
+        ("backbone_weights", " --backbone-weights WEIGHTS"),
+    ):
+        if any(
+            option in needed_sources(one) and getattr(one, option) is None
+            for one in recipes
+        ):
+            words += word
+    return words
 
 
 @dataclass(frozen=True)
@@ -113,26 +106,25 @@ def _cell(path, over):
             trial = Trial(file.parent, RunDirectory(file.parent).read_recipe())
             trials.append((float(rate), (int(seed), int(fold or 0)), trial))
     first = min((seed for _, (seed, _), _ in trials), default=0)
-    scores: dict[float, list[float]] = {}
+    scores, runs = defaultdict(list), defaultdict(list)
     for rate, (seed, _), trial in trials:
         if seed == first:
-            scores.setdefault(rate, []).append(trial.validation_score())
+            scores[rate].append(trial.validation_score())
     rates = {rate: float(np.mean(scores[rate])) for rate in sorted(scores)}
     near = near_best(rates) if rates else []
-    runs: dict[tuple[int, int], list[Trial]] = {}
     for rate, key, trial in trials:
         if rate in near:
-            runs.setdefault(key, []).append(trial)
+            runs[key].append(trial)
     # A seed counts once all of its rates are trained.
-    runs = {k: v for k, v in runs.items() if len(v) == len(near)}
+    whole = {k: v for k, v in runs.items() if len(v) == len(near)}
     queries = {}
-    for key, same in runs.items():
+    for key, same in whole.items():
         parts = [one.queries() for one in same]
         found = {m: np.mean([p[m] for p in parts], axis=0) for m in MEASURES}
         labels = parts[0]["labels"]
         groups = np.arange(len(labels)) if over == "images" else labels
         queries[key] = found | {"groups": groups}
-    return _Cell(rates, near, runs, queries)
+    return _Cell(rates, near, whole, queries)
 
 
 def _position(study, row, method):
@@ -166,11 +158,8 @@ def _row(study, words, cells):
         for other in (*beside(method, study), "untrained")
     }
     return {
-        "row": row,
-        "loss": recipe.loss,
-        "method": method,
-        "models": len(cell.runs),
-        "steps": recipe.steps,
+        **{"row": row, "loss": recipe.loss, "method": method},
+        **{"models": len(cell.runs), "steps": recipe.steps},
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
         "learning_rate": best if is_trained else None,
         "near_rates": cell.near if is_trained else [],
@@ -239,16 +228,16 @@ def _difference(words, other, cells):
 
 
 def _activity(recipe, histories):
-    found: dict[str, list] = {}
+    found = defaultdict(list)
     for history in filter(None, histories):
         for name, (join, *_) in ACTIVITY.items():
             values = [line[name] for line in history if name in line]
             if join and values:
-                found.setdefault(name, []).append(join(values))
+                found[name].append(join(values))
         if recipe.ccp == "on":
             solved = solved_problems(history, recipe.chosen_by)
-            found.setdefault("ccp_scored", []).append(solved["scored_problem"])
-    return found
+            found["ccp_scored"].append(solved["scored_problem"])
+    return dict(found)
 
 
 def _on_letter(recipe, run):

@@ -2,41 +2,21 @@ import numpy as np
 import pytest
 
 from training.datasets import glyphs
-from training.datasets.glyphs import (
-    OUTLINE_SIZE,
-    distinct_outlines,
-)
 
-SMALL = {
-    "train_classes": 6,
-    "train_samples": 4,
-    "validation_classes": 3,
-    "test_classes": 4,
-    "test_samples": 5,
-}
+SMALL = {"train_classes": 6, "train_samples": 4, "validation_classes": 3}
+SMALL |= {"test_classes": 4, "test_samples": 5}
 
 
-@pytest.fixture(scope="module")
-def outlines():
-    return distinct_outlines()
-
-
-@pytest.mark.parametrize("look_alikes", ["AΑА", "OΟОoοо0", "PΡР", "Vv", "Ss"])
-def test_look_alikes_of_alphabets_and_cases_are_one_class(
-    outlines, look_alikes
-):
-    letters, _ = outlines
-    assert len(set(look_alikes) & letters.keys()) == 1
-
-
-def test_there_are_enough_letters_and_symbols_in_12_faces(outlines):
-    letters, symbols = outlines
+def test_letters_and_symbols_in_12_faces_have_no_look_alikes():
+    letters, symbols = glyphs.distinct_outlines()
+    for look_alikes in ("AΑА", "OΟОoοо0", "PΡР", "Vv", "Ss"):
+        assert len(set(look_alikes) & letters.keys()) == 1
     assert len(letters) >= 310
     assert len(symbols) >= 300
     # They would pass for letters.
     assert not {"0", "|"} & symbols.keys()
     for drawn in (*letters.values(), *symbols.values()):
-        assert drawn.shape == (12, OUTLINE_SIZE, OUTLINE_SIZE)
+        assert drawn.shape == (12, glyphs.OUTLINE_SIZE, glyphs.OUTLINE_SIZE)
 
 
 def test_sizes_are_as_asked_for_and_letters_are_disjoint():
@@ -56,8 +36,8 @@ def test_sizes_are_as_asked_for_and_letters_are_disjoint():
         glyphs.load(train_classes=900)
 
 
-@pytest.mark.parametrize("across", [1, 3])
-def test_a_canvas_may_have_more_or_fewer_cells(across):
+@pytest.mark.parametrize("across", [1, 2, 3])
+def test_every_cell_of_a_canvas_of_any_size_has_ink(across):
     size = across * glyphs.CELL
     splits = glyphs.load(**SMALL, canvas_size=size)
     assert splits.train.images.shape == (24, size, size, 3)
@@ -68,10 +48,11 @@ def test_a_canvas_may_have_more_or_fewer_cells(across):
         glyphs.load(**SMALL, canvas_size=size + 1)
 
 
-def test_every_cell_holds_ink_and_only_one_without_distractors():
-    cells = np.full((2, 2), glyphs.CELL)
-    for has_distractors, filled in ((True, 4), (False, 1)):
-        splits = glyphs.load(**SMALL, has_distractors=has_distractors)
-        for image in splits.test.images:
-            ink = (image[..., 0] < 200).reshape(2, cells[0, 0], 2, cells[0, 0])
-            assert ink.any(axis=(1, 3)).sum() == filled
+def test_without_distractors_the_letters_cell_alone_has_ink():
+    splits = glyphs.load(**SMALL, has_distractors=False)
+    images = splits.test.images[..., 0]
+    ink = (images < 200).reshape(-1, 2, glyphs.CELL, 2, glyphs.CELL)
+    filled = ink.any(axis=(2, 4)).reshape(-1, 4)
+    assert (filled.sum(1) == 1).all()
+    cells = glyphs.letter_cells("test", **SMALL, has_distractors=False)
+    np.testing.assert_array_equal(filled.argmax(1), cells)

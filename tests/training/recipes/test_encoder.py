@@ -97,9 +97,7 @@ def test_a_grid_is_what_the_backbone_states(hub):
     # Nine tokens: 2 x 2 after five, not 3 x 3.
     assert token_map(network, tokens, images).shape == (None, 2, 2, 8)
     network.num_register_tokens = 0
-    with pytest.raises(
-        ValueError, match="9 tokens, 2 x 2 patches and 1 before"
-    ):
+    with pytest.raises(ValueError, match="9 tokens, 2 x 2 patches and 1 bef"):
         token_map(network, tokens, images)
     network.patch_size = None
     with pytest.raises(ValueError, match="`patch_size`"):
@@ -112,17 +110,10 @@ def test_a_grid_is_what_the_backbone_states(hub):
     assert tokens.shape == (1, 16, 8)
 
 
-def test_backbones_take_bytes_to_feature_maps():
-    for name, size in (
-        ("glyph-cnn", (4, 4, 96)),
-        ("mobilenet-v2", (1, 1, 1280)),
-    ):
-        backbone = build_backbone(Recipe.of(backbone=name), SHAPE)
-        assert backbone.input.dtype == "uint8"
-        assert backbone.output.shape[1:] == size
-
-
-def test_frozen_parts_are_not_trained():
+def test_backbones_take_bytes_to_feature_maps_and_may_be_frozen():
+    backbone = build_backbone(Recipe.of(backbone="mobilenet-v2"), SHAPE)
+    assert backbone.input.dtype == "uint8"
+    assert backbone.output.shape[1:] == (1, 1, 1280)
     frozen = build_backbone(Recipe.of(frozen="all"), (16, 16, 3))
     assert not frozen.trainable_variables
     half = build_backbone(Recipe.of(frozen="batch-norm"), (16, 16, 3))

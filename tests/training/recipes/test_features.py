@@ -26,13 +26,6 @@ def recipe(tmp_path):
     return recipe.with_(backbone_weights=str(weights), cache_features=True)
 
 
-def evaluation_pixels(recipe, images):
-    plain = recipe.with_(cache_features=False)
-    return [
-        np.asarray(pixels) for pixels, _ in evaluation_batches(plain, images)
-    ]
-
-
 def image_set(name):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (4, 20, 20, 3)).astype("uint8")
@@ -45,10 +38,11 @@ def test_a_head_on_features_is_completed_by_its_backbone(recipe):
     assert cached.train.images.shape == (4, 2, 2, 96)
     learner = build_learner(recipe, num_classes=2, image_shape=(2, 2, 96))
     encoder = features.complete_encoder(recipe, learner.encoder)
-    (cut,) = evaluation_pixels(recipe, splits.train)
+    plain = recipe.with_(cache_features=False)
+    ((cut, _),) = evaluation_batches(plain, splits.train)
     assert encoder.input_shape == (None, 16, 16, 3)
     assert encoder(cut).shape == (4, 8)
-    backbone = build_backbone(recipe.with_(cache_features=False), (16, 16, 3))
+    backbone = build_backbone(plain, (16, 16, 3))
     whole = learner.encoder(np.asarray(backbone(cut)).astype("float16"))
     # Features are kept in half precision.
     np.testing.assert_allclose(encoder(cut), whole, atol=2e-3)

@@ -31,13 +31,9 @@ COMBINATIONS = [
 ]
 
 
-def batch(classes=4, samples=2):
-    generator = np.random.default_rng(0)
-    size = (classes * samples, *SHAPE)
-    return (
-        generator.integers(0, 256, size, "uint8"),
-        np.repeat(np.arange(classes), samples),
-    )
+def batch(classes=4):
+    images = np.random.default_rng(0).integers(0, 256, (2 * classes, *SHAPE))
+    return images.astype("uint8"), np.repeat(np.arange(classes), 2)
 
 
 def learner_of(recipe):
@@ -46,13 +42,13 @@ def learner_of(recipe):
     )
 
 
-@pytest.mark.parametrize("choices", COMBINATIONS, ids=str)
-def test_every_method_has_a_finite_loss(choices):
-    learner = learner_of(named("glyphs", **choices))
+def test_every_method_has_a_finite_loss():
     images, labels = batch()
-    outputs = learner(images, training=True)
-    loss = learner.compute_loss(images, labels, outputs, training=True)
-    assert np.isfinite(float(loss))
+    for choices in COMBINATIONS:
+        learner = learner_of(named("glyphs", **choices))
+        outputs = learner(images, training=True)
+        loss = learner.compute_loss(images, labels, outputs, training=True)
+        assert np.isfinite(float(loss)), choices
 
 
 def test_weights_of_the_loss_are_those_that_are_set():
@@ -60,10 +56,6 @@ def test_weights_of_the_loss_are_those_that_are_set():
         # The papers' weights, unless another is set.
         ({"pooling": "gsp", "regularizer": "zsr"}, "regularizer_weight", 0.1),
         ({"regularizer": "xml"}, "regularizer_weight", 0.01),
-        (
-            {"regularizer": "xml", "regularizer_weight": 0.5},
-            *("regularizer_weight", 0.5),
-        ),
         ({"memory": "xbm", "in_batch_weight": 0.25}, "in_batch_weight", 0.25),
         ({"ccp": "learned"}, "anchor_weight", None),
         ({"ccp": "single"}, "anchor_weight", 2e-4),
@@ -101,11 +93,9 @@ def test_a_projection_starts_with_the_main_directions():
 
 
 def test_the_same_seed_gives_the_same_weights():
+    recipe = GAP.with_(pooling="gsp", regularizer="zsr")
     first, again, other = (
-        learner_of(
-            GAP.with_(pooling="gsp", regularizer="zsr", seed=seed)
-        ).get_weights()
-        for seed in (0, 0, 1)
+        learner_of(recipe.with_(seed=seed)).get_weights() for seed in (0, 0, 1)
     )
     assert all(map(np.array_equal, first, again))
     assert not all(map(np.array_equal, first, other))

@@ -28,9 +28,8 @@ def test_coupled_decay_is_part_of_the_gradient():
     expected = adam_step(gradient, weight.numpy(), 0.1, 0.5)
     optimizer.apply_gradients([(keras.ops.convert_to_tensor(gradient), weight)])
     np.testing.assert_allclose(weight.numpy(), expected, rtol=1e-5)
-    again = CoupledAdam.from_config(
-        CoupledAdam(l2=0.5, clipnorm=1.0).get_config()
-    )
+    config = CoupledAdam(l2=0.5, clipnorm=1.0).get_config()
+    again = CoupledAdam.from_config(config)
     assert (again.l2, again.clipnorm) == (0.5, 1.0)
     # Without any gradient of the loss the decay alone moves the weights.
     still = keras.Variable([3.0])
@@ -67,12 +66,8 @@ def optimizers_of(recipe):
 
 def test_settings_reach_the_optimizer_and_the_backbone_waits():
     recipe = GAP.with_(
-        loss="proxy-nca",
-        optimizer="adam",
-        weight_decay=3e-4,
-        clip_norm=10.0,
-        schedule="cosine",
-        warmup_steps=5,
+        **{"loss": "proxy-nca", "optimizer": "adam", "weight_decay": 3e-4},
+        **{"clip_norm": 10.0, "schedule": "cosine", "warmup_steps": 5},
     )
     found = optimizers_of(recipe)
     for one in found.values():

@@ -23,6 +23,14 @@ def margins(positive, negative):
     return {"loss.positive_margin": positive, "loss.negative_margin": negative}
 
 
+def batches(classes, samples):
+    return {"classes_per_batch": classes, "samples_per_class": samples}
+
+
+def evaluations(steps, patience):
+    return {"steps_per_evaluation": steps, "patience": patience}
+
+
 def multi_similarity(alpha, beta, base):
     return {"loss.alpha": alpha, "loss.beta": beta, "loss.base": base}
 
@@ -32,6 +40,7 @@ def soft_triple(scale, gamma, margin, tau):
     return own | {"center_weight": tau}
 
 
+TRIPLE = "soft-triple", "gap", "CCP A.2"
 # Data sets, losses, methods, section, setting = value.
 FAIR = [
     (ALL, ANY, "gap", "GSP 5.2.1", {"backbone": "bn-inception"}),
@@ -41,12 +50,9 @@ FAIR = [
     (ALL, PAIRS, "gap ccp", "GSP 1.1.4", {"learning_rate": 1e-5}),
     (ALL, ANY, "gap gsp-zsr", "GSP 1.1.4", {"weight_decay": 1e-4}),
     (ALL, ANY, "gap", "GSP 1.1.4", {"schedule": "constant"}),
-    (ALL, PAIRS, "gap xml", "GSP 1.1.4", {"samples_per_class": 4}),
-    (ALL, PAIRS, "gap xml", "GSP 1.1.4", {"classes_per_batch": 8}),
-    (SMALL, ANY, "gap gsp", "GSP 1.1.4", {"steps_per_evaluation": 100}),
-    (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"steps_per_evaluation": 1000}),
-    (SMALL, ANY, "gap gsp", "GSP 1.1.4", {"patience": 15}),
-    (LARGE, ANY, "gap gsp", "GSP 1.1.4", {"patience": 10}),
+    (ALL, PAIRS, "gap xml", "GSP 1.1.4", batches(8, 4)),
+    (SMALL, ANY, "gap gsp", "GSP 1.1.4", evaluations(100, 15)),
+    (LARGE, ANY, "gap gsp", "GSP 1.1.4", evaluations(1000, 10)),
     (ALL, ANY, "gap", "GSP 1.1.3", {"chosen_by": "map_at_r"}),
     (ALL, ANY, "gap gsp", "GSP 1.1.1", {"crop_size": 227, "resize": 256}),
     # Sides of 40 to 256 pixels.
@@ -70,8 +76,7 @@ FAIR = [
     ("cub inshop", "proxy-anchor", "gap", "GSP 1.1.4", {"learning_rate": 1e-5}),
     (ALL, "proxy-nca", "gap gsp", "GSP 1.1.7", {"loss.temperature": 0.11}),
     (ALL, "proxy-nca", "gap gsp", "GSP 1.1.4", {"learning_rate": 1e-5}),
-    (ALL, PROXIES, "gap gsp", "GSP 1.1.7", {"classes_per_batch": 32}),
-    (ALL, PROXIES, "gap gsp", "GSP 1.1.7", {"samples_per_class": 1}),
+    (ALL, PROXIES, "gap gsp", "GSP 1.1.7", batches(32, 1)),
     (ALL, PROXIES, "gap", "GSP 1.1.7", {"proxy_learning_rate_multiplier": 100}),
     # One epoch: 3/4 of 5,864, 8,054, 59,551 and 25,882 images, by 32.
     ("cub", PROXIES, "gap", "GSP 1.1.7", {"warmup_steps": 137}),
@@ -79,18 +84,9 @@ FAIR = [
     ("sop", PROXIES, "gap", "GSP 1.1.7", {"warmup_steps": 1396}),
     ("inshop", PROXIES, "gap", "GSP 1.1.7", {"warmup_steps": 607}),
     (ALL, PAIRS, "gap gsp ccp xbm", "GSP 1.1.7", {"warmup_steps": 0}),
-    (
-        *("cub inshop", "soft-triple", "gap", "CCP A.2"),
-        soft_triple(20, 0.1, 0.01, 0.2),
-    ),
-    (
-        *("cars", "soft-triple", "gap", "CCP A.2"),
-        soft_triple(17.69, 1 / 19.18, 0.3588, 0.0669),
-    ),
-    (
-        *("sop", "soft-triple", "gap", "CCP A.2"),
-        soft_triple(100, 1 / 47.9, 0.3145, 0.2),
-    ),
+    ("cub inshop", *TRIPLE, soft_triple(20, 0.1, 0.01, 0.2)),
+    ("cars", *TRIPLE, soft_triple(17.69, 1 / 19.18, 0.3588, 0.0669)),
+    ("sop", *TRIPLE, soft_triple(100, 1 / 47.9, 0.3145, 0.2)),
     (SMALL, "soft-triple", "gap", "CCP 5.3", {"proxies_per_class": 10}),
     # "S" in the CCP paper's table 2.
     (LARGE, "soft-triple", "gap", "CCP 5.3", {"proxies_per_class": 1}),
@@ -123,9 +119,9 @@ FAIR = [
     (SMALL, PAIRS, CCP, "CCP 5.1", {"ccp_pool_size": 12}),
     (LARGE, PAIRS, CCP, "CCP 5.1", {"ccp_pool_size": 7}),
     (ALL, PAIRS, CCP, "CCP 4.4", {"normalization": "ball", "ccp_patience": 3}),
-    (SMALL, PAIRS, CCP, "CCP A.2", {"steps_per_evaluation": 25}),
-    (LARGE, PAIRS, CCP, "CCP A.2", {"steps_per_evaluation": 250}),
-    (ALL, PAIRS, CCP, "CCP A.2", {"patience": 60, "ccp_warmup": 0}),
+    (SMALL, PAIRS, CCP, "CCP A.2", evaluations(25, 60)),
+    (LARGE, PAIRS, CCP, "CCP A.2", evaluations(250, 60)),
+    (ALL, PAIRS, CCP, "CCP A.2", {"ccp_warmup": 0}),
     (ALL, PAIRS, CCP, "CCP A.2", {"proxy_learning_rate_multiplier": 1.0}),
     (ALL, PAIRS, CCP, "code", {"in_batch_weight": 0.1}),
 ]
@@ -142,10 +138,8 @@ CONVENTIONAL = [
     ("sop", "proxy-anchor", "gap", "GSP 1.1.4", {"learning_rate": 1e-4}),
     (ALL, PROXIES, "gap", "GSP 1.1.4", {"samples_per_class": 4}),
     (ALL, "c2 c1", "gap xbm ccp", "GSP 1.1.1", {"augmentation": "mlrc"}),
-    (SMALL, "c2", "gap ccp", "GSP 1.1.4", {"steps_per_evaluation": 25}),
-    (LARGE, "c2", "gap ccp", "GSP 1.1.4", {"steps_per_evaluation": 250}),
-    (SMALL, "c2", "gap ccp", "GSP 1.1.4", {"patience": 15}),
-    (LARGE, "c2", "gap ccp", "GSP 1.1.4", {"patience": 10}),
+    (SMALL, "c2", "gap ccp", "GSP 1.1.4", evaluations(25, 15)),
+    (LARGE, "c2", "gap ccp", "GSP 1.1.4", evaluations(250, 10)),
     (ALL, "c2", "gap", "code", margins(0, 1)),
     (ALL, "triplet", "gap", "code", {"loss.margin": 0.2}),
     (ALL, "c2", "gap", "code", {"plateau_factor": 0.5}),
@@ -205,19 +199,17 @@ def test_every_setting_is_in_the_tables_above():
     assert named_settings - held == {"steps", "frozen"}
 
 
-@pytest.mark.parametrize("backbone", WARM_UPS)
-def test_conventional_batches_and_warm_ups_are_the_backbones(backbone):
-    decay, size = {"bn-inception": (1e-4, 128), "resnet50": (4e-4, 112)}[
-        backbone
-    ]
-    for dataset in PUBLISHED:
-        for loss in ANY.split():
-            ending = "-resnet50" if backbone == "resnet50" else ""
+def test_conventional_batches_and_warm_ups_are_the_backbones():
+    for ending, *facts in (
+        ("", "bn-inception", 1e-4, 128),
+        ("-resnet50", "resnet50", 4e-4, 112),
+    ):
+        for dataset, loss in product(PUBLISHED, ANY.split()):
             recipe = named(f"{dataset}-conventional{ending}", loss=loss)
             found = recipe.backbone, recipe.weight_decay, recipe.batch_size
-            assert found == (backbone, decay, size)
-            needed = 0 if recipe.uses_pairs else WARM_UPS[backbone][dataset]
-            assert recipe.warmup_steps == needed
+            assert found == (*facts,)
+            needed = WARM_UPS[recipe.backbone][dataset]
+            assert recipe.warmup_steps == needed * (not recipe.uses_pairs)
 
 
 def test_options_say_the_same_as_the_cells_of_the_tables():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from training.research import report
 from training.research.pages import (
     DOCS,
     ROOT,
@@ -15,15 +16,7 @@ from training.research.pages import (
     read_records,
     write_pages,
 )
-from training.research.report import (
-    CommandSettings,
-    Table,
-    over_runs,
-    read_record,
-    run_measurement,
-    spread,
-    write_record,
-)
+from training.research.report import Table, over_runs, spread, write_record
 
 GAIN = {"difference": 0.02, "low": 0.01, "high": 0.03, "num_seeds": 2}
 
@@ -31,41 +24,24 @@ GAIN = {"difference": 0.02, "low": 0.01, "high": 0.03, "num_seeds": 2}
 def row(method, mean, **differences):
     score = {"mean": mean, "std": 0.01, "values": [mean - 0.01, mean + 0.01]}
     return {
-        "row": "c2",
-        "loss": "c2",
-        "method": method,
-        "models": 2,
-        "steps": 20,
-        "learning_rate": 0.001,
-        "scores": {
-            "map_at_r": score,
-            "precision_at_1": score,
-        },
+        **{"row": "c2", "loss": "c2", "method": method, "models": 2},
+        **{"steps": 20, "learning_rate": 0.001, "differences": differences},
+        "scores": {"map_at_r": score, "precision_at_1": score},
         "activity": {"memory_fill": [0.5, 1.0]},
-        "differences": differences,
     }
 
 
 def study(*rows):
     return {
-        "kind": "study",
-        "study": "emoji",
-        "title": "A study",
-        "about": "",
+        **{"kind": "study", "study": "emoji", "title": "A study", "about": ""},
         "command": "python -m training.research.study emoji",
-        "dataset": "folder",
         "environment": {"python": "3", "packages": {"keras": "1"}},
         "rows": rows or [row("gap", 0.25), row("gsp", 0.27, gap=GAIN)],
     }
 
 
-BENCHMARK = study() | {
-    "kind": "benchmark",
-    "rows": [],
-    "tables": [
-        {"title": "heads", "headings": ["", "x"], "rows": [["a", 1.25]]}
-    ],
-}
+TABLE = {"title": "heads", "headings": ["", "x"], "rows": [["a", 1.25]]}
+BENCHMARK = study() | {"kind": "benchmark", "rows": [], "tables": [TABLE]}
 MADE = "# Page\n\n{}\n\n<!-- made emoji -->\n<!-- end -->\n"
 
 
@@ -155,7 +131,7 @@ def test_what_is_no_record_is_refused(tmp_path):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(CommandSettings):
+class Settings(report.CommandSettings):
     count: int = 3
     is_new: bool = True
     sizes: tuple[tuple[int, int], ...] = ((1, 2),)
@@ -173,15 +149,12 @@ def test_a_benchmark_leaves_a_record_of_what_it_measured(tmp_path, capsys):
     options = ["--smoke", "--json", str(path), "--data", "/home/me/birds.zip"]
     options += ["--no-is-new", "--sizes", "3", "4", "5", "6"]
     about = "Title.\n\n    python -m of.it\n\nMore."
-    module = SimpleNamespace(
-        __spec__=SimpleNamespace(name="training.research.benchmarks.x"),
-        __doc__=about,
-        Settings=Settings,
-        measure=measure,
-    )
+    spec = SimpleNamespace(name="training.research.benchmarks.x")
+    module = SimpleNamespace(__spec__=spec, __doc__=about)
+    module.Settings, module.measure = Settings, measure
     with pytest.raises(SystemExit, match="no more"):
-        run_measurement(module, options)
-    record = read_record(path)
+        report.run_measurement(module, options)
+    record = report.read_record(path)
     assert record["tables"][0]["rows"] == [["1"]]
     assert record["settings"]["count"] == 1
     assert record["about"] == "More."

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,12 +12,7 @@ from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.research import study
 from training.research.studies import STUDIES, UNTRAINED, beside
-from training.research.study import (
-    Cell,
-    StudyCommand,
-    near_best,
-    run_study,
-)
+from training.research.study import Cell, StudyCommand, run_study
 from training.research.study_record import (
     at_work,
     method_name,
@@ -90,8 +86,12 @@ def command(folder, name="emoji", methods=("gap",), **settings):
     return StudyCommand(study=name, runs=folder, **own)
 
 
-def queries(run):
-    return dict(np.load(run / trial.QUERIES))
+def scores(run):
+    return np.load(run / trial.QUERIES)["map_at_r"]
+
+
+def mean_score(runs):
+    return np.mean([scores(run) for run in runs])
 
 
 def rows_of(folder):
@@ -107,6 +107,12 @@ def test_each_cell_chooses_its_rate_and_then_trains_its_seeds(
     rates = {m: row["learning_rate"] for m, row in rows_of(folder).items()}
     assert rates["gap"] == pytest.approx(1e-4)
     assert rates["ccp"] == pytest.approx(3e-4)
+    # Folds choose together: the first one alone would choose 1e-3.
+    trainer.peak = {"gap": 10.0, "fold1": 3.0, "fold2": 3.0, "fold3": 3.0}
+    folder = run_study(command(tmp_path, "birds50-frozen", seeds=1))
+    row = rows_of(folder)["gap"]
+    assert row["learning_rate"] == pytest.approx(3e-3)
+    assert row["rates"]["0.003"] == pytest.approx(0.5 - 0.01 * np.log(3) / 4)
 
 
 def test_scores_are_means_over_all_rates_near_the_best(trainer, tmp_path):
@@ -119,10 +125,8 @@ def test_scores_are_means_over_all_rates_near_the_best(trainer, tmp_path):
     rates = found["near_rates"]
     assert rates == pytest.approx([1e-4 / 3, 1e-4, 3e-4], rel=1e-2)
     expected = [
-        np.mean(
-            [queries(cell / f"seed{s}-rate{r:g}")["map_at_r"] for r in rates]
-        )
-        for s in (0, 1)
+        mean_score([cell / f"seed{seed}-rate{rate:g}" for rate in rates])
+        for seed in (0, 1)
     ]
     assert found["scores"]["map_at_r"]["values"] == pytest.approx(expected)
     assert "3.33e-05-0.0003" in study_table(study_record(folder)).markdown()
@@ -150,16 +154,14 @@ def test_a_diverged_rate_is_never_chosen(tmp_path):
         line = {"step": 1, "val_map_at_r": score}
         write_text(RunDirectory(run.path).history, json.dumps(line) + "\n")
         (run.path / trial.QUERIES).touch()
-    scores = {rate: cell.score(rate) for rate in cell.rates()}
-    assert near_best(scores) == pytest.approx([3e-4])
+    found = {rate: cell.score(rate) for rate in cell.rates()}
+    assert study.near_best(found) == pytest.approx([3e-4])
     assert cell.missing() == []
 
 
 def test_finished_runs_stay_and_more_seeds_are_added(trainer, tmp_path):
     run_study(command(tmp_path))
     first = len(trainer.done)
-    run_study(command(tmp_path))
-    assert len(trainer.done) == first
     run_study(command(tmp_path, seeds=3))
     assert trainer.done[first:] == ["gap seed2-rate0.0001"]
 
@@ -173,6 +175,13 @@ def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
     assert not any("seed1" in name for name in trainer.done)
     run_study(command(tmp_path))
     assert "gap seed1-rate0.0001" in trainer.done
+    # Another error stops the study.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            trial, "train_run", mock.Mock(side_effect=FileExistsError)
+        )
+        with pytest.raises(FileExistsError):
+            run_study(command(tmp_path / "other"))
     # A trained run is scored by one process too.
     scored = tmp_path / "emoji" / "c2.gap" / "seed1-rate0.0001"
     (scored / trial.QUERIES).unlink()
@@ -180,15 +189,6 @@ def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
         run_study(command(tmp_path))
     assert "runs left to other processes: 1" in capsys.readouterr().out
     assert not (scored / trial.QUERIES).exists()
-
-
-def test_another_error_of_a_run_stops_the_study(trainer, tmp_path, monkeypatch):
-    def fail(*_, **__):
-        raise FileExistsError("no run's folder")
-
-    monkeypatch.setattr(trial, "train_run", fail)
-    with pytest.raises(FileExistsError, match="no run's folder"):
-        run_study(command(tmp_path))
 
 
 def test_folds_are_scored_alone_and_together(trainer, tmp_path, monkeypatch):
@@ -211,12 +211,7 @@ def test_folds_are_scored_alone_and_together(trainer, tmp_path, monkeypatch):
     }
     # The deviation is over collections.
     expected = [
-        np.mean(
-            [
-                queries(runs / f"seed{s}-rate0.001-fold{f}")["map_at_r"]
-                for f in range(4)
-            ]
-        )
+        mean_score([runs / f"seed{s}-rate0.001-fold{f}" for f in range(4)])
         for s in (0, 1)
     ]
     assert row["scores"]["map_at_r"]["values"] == pytest.approx(expected)
@@ -235,10 +230,7 @@ def test_intervals_are_over_images_where_the_classes_are_all(trainer, tmp_path):
     options = {"methods": ("gap", "gsp"), "as_printed": True}
     folder = run_study(command(tmp_path, "cifar-collage", **options))
     ours, theirs = (
-        [
-            queries(folder / f"c2.{method}" / f"seed{n}-rate0.001")["map_at_r"]
-            for n in (0, 1)
-        ]
+        [scores(folder / f"c2.{method}/seed{n}-rate0.001") for n in (0, 1)]
         for method in ("gsp", "gap")
     )
     expected = gsp.metrics.paired_difference(
@@ -253,15 +245,6 @@ def test_intervals_are_over_images_where_the_classes_are_all(trainer, tmp_path):
     assert (low, high) == pytest.approx(
         (np.mean(gains) - half, np.mean(gains) + half), abs=1e-5
     )
-
-
-def test_folds_choose_a_rate_together(trainer, tmp_path):
-    # The first fold alone would choose 1e-3.
-    trainer.peak = {"gap": 10.0, "fold1": 3.0, "fold2": 3.0, "fold3": 3.0}
-    folder = run_study(command(tmp_path, "birds50-frozen", seeds=1))
-    row = rows_of(folder)["gap"]
-    assert row["learning_rate"] == pytest.approx(3e-3)
-    assert row["rates"]["0.003"] == pytest.approx(0.5 - 0.01 * np.log(3) / 4)
 
 
 def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
@@ -296,12 +279,13 @@ def test_a_table_says_where_a_method_did_not_act():
         assert ("too small to be evidence" in text) == is_small
 
 
-def test_too_few_classes_are_refused_before_training(trainer, tmp_path):
+def test_too_few_classes_are_refused_before_training(
+    trainer, tmp_path, monkeypatch
+):
     few = RetrievalSplits("x", image_set("train", 8), SPLITS.test)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "read_recipe", lambda recipe, check: check(few))
-        with pytest.raises(ValueError, match="classes_per_batch=8 for 6"):
-            run_study(command(tmp_path))
+    monkeypatch.setattr(study, "read_recipe", lambda recipe, check: check(few))
+    with pytest.raises(ValueError, match="classes_per_batch=8 for 6"):
+        run_study(command(tmp_path))
     assert not trainer.done
 
 

@@ -14,20 +14,6 @@ from training.runs.raw_baseline import POOLINGS, pooled, raw_scores, verdict
 pytestmark = pytest.mark.usefixtures("cache")
 
 
-def test_poolings_are_means_of_powers():
-    maps = np.random.default_rng(0).random((3, 2, 4, 5)) * 1e9
-    found = pooled(maps)
-    assert found.keys() == POOLINGS.keys()
-    for name, power in POOLINGS.items():
-        for row, one in zip(found[name], maps.reshape(3, 8, 5), strict=True):
-            if np.isinf(power):
-                expected = one.max(0)
-            else:
-                expected = (one**power).mean(0) ** (1 / power)
-            expected /= np.linalg.norm(expected)
-            np.testing.assert_allclose(row, expected, rtol=1e-5)
-
-
 def test_scores_are_those_of_the_pooled_features_and_kept(monkeypatch):
     found = raw_scores(RECIPE, SPLITS)
     keras.utils.set_random_seed(RECIPE.seed)

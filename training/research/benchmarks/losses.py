@@ -7,8 +7,8 @@ proxies. Ours is compiled by XLA; theirs runs eagerly, where torch and
 pytorch-metric-learning are installed. The command fails if our value in float32
 differs from theirs in float64 by a relative error above 1e-5, or a gradient by
 more than 1e-3 of its length. Ratios compare the fastest repetitions, which other
-load disturbs least. Losses with one time are not in that library; random draws
-differ. At a batch of 512 it needs gigabytes for three losses, which stop at 128.
+load disturbs least. Losses with one time are not in that library. At a batch of 512
+it needs gigabytes for three losses, which stop at 128.
 """
 
 import gc
@@ -17,7 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,17 +26,15 @@ import tensorflow as tf
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES
 from training.research.report import CommandSettings, Table, run_measurement
 
 # Losses with other arguments than their defaults, beside every loss itself.
 VARIANTS: dict[str, dict[str, Any]] = {
     "MultiSimilarityLoss, mined": {"mining_margin": 0.1},
     "TripletLoss, batch hard": {"margin": 0.2, "miner": "batch_hard"},
-    "ContrastiveLoss, mined": {
-        "negative_margin": 1.0,
-        "miner": "multi_similarity",
-    },
-    "MarginLoss, distance weighted": {"miner": "distance_weighted", "seed": 0},
+    "ContrastiveLoss, mined": {"negative_margin": 1.0}
+    | {"miner": "multi_similarity"},
     "ArcFaceLoss, 2 centers": {},
 }
 SEVERAL_PROXIES = ("SoftTripleLoss", "ArcFaceLoss, 2 centers")
@@ -47,16 +45,10 @@ LARGEST_BATCH = dict.fromkeys(
 )
 # Theirs (2.9) takes the samples of a class for the number of classes.
 SQUARE = ("SmoothAPLoss",)
-DRAWN = ("MarginLoss, distance weighted",)
 HEADINGS = (
-    "loss",
-    "batch",
-    "proxies",
-    "ours, ms a step: median (range)",
-    "pytorch-metric-learning, ms",
-    "theirs / ours, fastest",
-    "difference of values",
-    "of gradients",
+    *("loss", "batch", "proxies", "ours, ms a step: median (range)"),
+    *("pytorch-metric-learning, ms", "theirs / ours, fastest"),
+    *("difference of values", "of gradients"),
 )
 HAS_THEIRS = importlib.util.find_spec("pytorch_metric_learning") is not None
 VALUE_TOLERANCE = 1e-5
@@ -115,9 +107,7 @@ THEIRS: dict[str, Callable[..., Any]] = {
     # Theirs normalizes only with this distance.
     "NormalizedSoftmaxLoss": lambda pml, **sizes: (
         pml.losses.NormalizedSoftmaxLoss(
-            **sizes,
-            temperature=0.05,
-            distance=pml.distances.CosineSimilarity(),
+            **sizes, temperature=0.05, distance=pml.distances.CosineSimilarity()
         )
     ),
     "TripletLoss, batch hard": lambda pml: _mined(
@@ -128,11 +118,6 @@ THEIRS: dict[str, Callable[..., Any]] = {
         pml.miners.MultiSimilarityMiner(epsilon=0.1),
     ),
     "MarginLoss": lambda pml: pml.losses.MarginLoss(margin=0.2, beta=1.2),
-    # On triplets drawn by distance.
-    "MarginLoss, distance weighted": lambda pml: _mined(
-        pml.losses.MarginLoss(),
-        pml.miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4),
-    ),
     "SupConLoss": lambda pml: pml.losses.SupConLoss(temperature=0.1),
     "NTXentLoss": lambda pml: pml.losses.NTXentLoss(temperature=0.1),
     "CircleLoss": lambda pml: pml.losses.CircleLoss(m=0.4, gamma=80),
@@ -144,24 +129,12 @@ THEIRS: dict[str, Callable[..., Any]] = {
 }
 
 
-def exported_losses() -> tuple[str, ...]:
-    """Every loss on pairs or proxies that `gsp.losses` exports, and variants.
-
-    A loss is one that can be made without arguments and is no base class.
-    """
-    kinds = gsp.losses.PairLoss, gsp.losses.ListLoss, gsp.losses.ProxyLoss
-    names = [
-        name
-        for name, kind in vars(gsp.losses).items()
-        if isinstance(kind, type)
-        and issubclass(kind, kinds)
-        and kind not in kinds
-    ]
-    return (*sorted(names), *VARIANTS)
+# Every loss on pairs or proxies that `gsp.losses` exports, and variants.
+NAMES = (*sorted((PAIR_LOSSES | PROXY_LOSSES).values()), *VARIANTS)
 
 
 def build_loss(name: str) -> Any:
-    """The loss of a name of `exported_losses`."""
+    """The loss of one of `NAMES`."""
     kind = getattr(gsp.losses, name.partition(",")[0])
     return kind(**VARIANTS.get(name, {}))
 
@@ -181,16 +154,12 @@ class Settings(CommandSettings):
     repeats: int = 9
     """Timed runs of each case; each lasts about `seconds`."""
     seconds: float = 0.2
-    losses: tuple[str, ...] = field(default_factory=exported_losses)
+    losses: tuple[str, ...] = NAMES
     """Names of losses; by default all that `gsp.losses` exports."""
 
     SMALL = {
-        "batch_sizes": (16,),
-        "num_classes": 6,
-        "many_classes": 8,
-        "embedding_size": 8,
-        "repeats": 1,
-        "seconds": 0.0,
+        **{"batch_sizes": (16,), "num_classes": 6, "many_classes": 8},
+        **{"embedding_size": 8, "repeats": 1, "seconds": 0.0},
         "losses": ("ContrastiveLoss", "ProxyNCALoss"),
     }
 
@@ -241,7 +210,7 @@ def our_step(loss: str, labels: Any, arrays: list) -> Callable[[], Any]:
     compute = build_loss(loss)
     labels = tf.constant(labels)
     watched = [tf.Variable(arrays[0])]
-    proxies = None
+    proxies = tf.convert_to_tensor
     if len(arrays) > 1:
         num_classes, per_class, _ = arrays[1].shape
         proxies = gsp.layers.ClassProxies(
@@ -254,10 +223,7 @@ def our_step(loss: str, labels: Any, arrays: list) -> Callable[[], Any]:
     @tf.function(jit_compile=True)
     def step(labels):
         with tf.GradientTape() as tape:
-            output = tf.convert_to_tensor(watched[0])
-            if proxies is not None:
-                output = proxies(output)
-            value = compute(labels, output)
+            value = compute(labels, proxies(watched[0]))
         # Zero where nothing depends on a weight.
         return value, tape.gradient(
             value, watched, unconnected_gradients="zero"
@@ -350,13 +316,10 @@ def measure(settings: Settings) -> Iterator[Table]:
             # Rounding in float32 changes their triplet loss by up to 2e-5.
             exact = their_step(loss, labels, arrays, "float64")
             value, gradient = differences(step(), exact())
-            apart = [f"{value:.1e}", f"{gradient:.1e}"]
-            if loss in DRAWN:
-                apart = ["drawn", "drawn"]
-            elif value > VALUE_TOLERANCE or gradient > GRADIENT_TOLERANCE:
+            if value > VALUE_TOLERANCE or gradient > GRADIENT_TOLERANCE:
                 differing.append(f"{loss} at a batch of {len(labels)}")
-            # Other load changes the fastest repetition least.
             ratio = f"{min(theirs) / min(ours):.2f}"
+            apart = f"{value:.1e}", f"{gradient:.1e}"
             rows[-1][4:] = [milliseconds(theirs), ratio, *apart]
         # Garbage of one case would slow the next.
         gc.collect()

@@ -31,19 +31,15 @@ from tqdm import tqdm
 from training.recipes.choices import poolings
 from training.recipes.encoder import build_head, build_pooling
 from training.recipes.recipe import Recipe
-from training.research.report import (
-    CommandSettings,
-    Table,
-    ratio_table,
-    run_measurement,
-)
+from training.research import report
+from training.research.report import Table, ratio_table
 
 UNIT = "1x1 convolution"
 OURS = "gsp"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(CommandSettings):
+class Settings(report.CommandSettings):
     """What to measure."""
 
     sizes: tuple[tuple[int, int, int, int, int], ...] = (
@@ -58,10 +54,7 @@ class Settings(CommandSettings):
     )
     """Batch, height, width, the backbone's channels, prototypes, embedding
     size."""
-    dtypes: tuple[Literal["float32", "bfloat16"], ...] = (
-        "float32",
-        "bfloat16",
-    )
+    dtypes: tuple[Literal["float32", "bfloat16"], ...] = "float32", "bfloat16"
     """Dtype of features and gradients; solvers run in float32."""
     xla: tuple[bool, ...] = (True, False)
     """Compiled by XLA or not."""
@@ -73,13 +66,9 @@ class Settings(CommandSettings):
     """Least length of a timed run; short steps are repeated in it."""
 
     SMALL = {
-        "sizes": ((2, 3, 3, 8, 2),),
-        "heads": ((2, 3, 3, 8, 2, 4),),
-        "dtypes": ("float32",),
-        "xla": (False,),
-        "poolings": ("gap", OURS),
-        "repeats": 1,
-        "seconds": 0.001,
+        **{"sizes": ((2, 3, 3, 8, 2),), "heads": ((2, 3, 3, 8, 2, 4),)},
+        **{"dtypes": ("float32",), "xla": (False,), "seconds": 0.001},
+        **{"poolings": ("gap", OURS), "repeats": 1},
     }
 
 
@@ -90,24 +79,24 @@ def contenders(words: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
     behind, the contenders are heads of recipes.
     """
     _, *shape, num_prototypes = size[:5]
-    kernels = size[5] if len(size) > 5 else num_prototypes
+    is_head = len(size) > 5
+    kernels = size[-1]  # of a head its embedding size
+    recipe = Recipe.of(
+        embedding_size=kernels if is_head else shape[-1],
+        num_prototypes=num_prototypes,
+        transport_ratio=0.3,
+        inverse_temperature=5.0,
+    )
     found: dict[str, Any] = {
         UNIT: keras.layers.Conv2D(kernels, 1, use_bias=False)
     }
     for word in words:
-        recipe = Recipe.of(
-            pooling=word,
-            embedding_size=size[5] if len(size) > 5 else shape[-1],
-            num_prototypes=num_prototypes,
-            transport_ratio=0.3,
-            inverse_temperature=5.0,
+        own = recipe.with_(pooling=word)
+        inputs = keras.Input(shape)
+        backbone = keras.Model(inputs, keras.layers.Identity()(inputs))
+        found[word] = (
+            build_head(own, backbone) if is_head else build_pooling(own)
         )
-        if len(size) > 5:
-            inputs = keras.Input(shape)
-            features = keras.layers.Identity()(inputs)
-            found[word] = build_head(recipe, keras.Model(inputs, features))
-        else:
-            found[word] = build_pooling(recipe)
     return found
 
 
@@ -198,14 +187,11 @@ def compare(
     keras.utils.set_random_seed(0)
     features = generator.normal(size=shape) / math.sqrt(shape[-1])
     features = ops.convert_to_tensor(features, dtype=dtype)
-    former = keras.config.dtype_policy()
     # Recipes build their layers in the current policy.
     policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
     keras.config.set_dtype_policy(policy)
-    try:
-        layers = contenders(settings.poolings, size)
-    finally:
-        keras.config.set_dtype_policy(former)
+    layers = contenders(settings.poolings, size)
+    keras.config.set_dtype_policy("float32")
     # Its step makes four passes over the features.
     double = keras.layers.Rescaling(2.0, dtype=dtype)
     copy, _ = step_of(double, features, use_xla, generator)
@@ -271,4 +257,4 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 
 if __name__ == "__main__":
-    run_measurement(sys.modules[__name__])
+    report.run_measurement(sys.modules[__name__])

@@ -24,13 +24,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from training.research.report import (
-    CommandSettings,
-    Table,
-    in_own_process,
-    ratio_table,
-    run_measurement,
-)
+from training.research import report
+from training.research.report import Table, ratio_table
 from training.runs.environment import peak_memory
 
 NEIGHBORS = 10
@@ -39,7 +34,7 @@ BLOCK_NUMBERS = 2**24
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(CommandSettings):
+class Settings(report.CommandSettings):
     """What to measure."""
 
     sizes: tuple[int, ...] = (10_000, 60_000, 500_000)
@@ -53,11 +48,8 @@ class Settings(CommandSettings):
     """Names of indexes, the first one the unit; all by default."""
 
     SMALL = {
-        "sizes": (1000,),
-        "scored": (1200,),
-        "embedding_size": 8,
-        "num_queries": 20,
-        "repeats": 1,
+        **{"sizes": (1000,), "scored": (1200,), "embedding_size": 8},
+        **{"num_queries": 20, "repeats": 1},
         "indexes": ("faiss Flat", "ExactIndex"),
     }
 
@@ -196,7 +188,7 @@ def compared(
         np.savez(path, **arrays)
         for name, build in tqdm(contenders.items()):
             try:
-                runs[name] = in_own_process(timed, build, path, repeats)
+                runs[name] = report.in_own_process(timed, build, path, repeats)
             except ImportError as error:
                 tqdm.write(f"{name}: left out: {error}")
     return runs
@@ -243,4 +235,4 @@ def measure(settings: Settings) -> Iterator[Table]:
 
 
 if __name__ == "__main__":
-    run_measurement(sys.modules[__name__])
+    report.run_measurement(sys.modules[__name__])

@@ -36,12 +36,8 @@ class Settings(CommandSettings):
     """Timed steps of a backbone; ten times as many of all others."""
 
     SMALL = {
-        "batch_size": 4,
-        "image_size": 32,
-        "num_prototypes": 4,
-        "num_classes": 3,
-        "embedding_size": 8,
-        "repeats": 1,
+        **{"batch_size": 4, "image_size": 32, "num_prototypes": 4},
+        **{"num_classes": 3, "embedding_size": 8, "repeats": 1},
     }
 
 
@@ -121,12 +117,8 @@ def measure(settings: Settings) -> Iterator[Table]:
         unit = unit or step
         share = f"{100 * step / unit:.3g}"
         rows.append([name, f"{step:.4g}", share, f"{first:.2g}"])
-    headings = (
-        "",
-        "processor seconds a step",
-        "% of the first",
-        "seconds once, to trace and compile",
-    )
+    headings = ["", "processor seconds a step", "% of the first"]
+    headings.append("seconds once, to trace and compile")
     yield Table(headings, rows)
 
 

@@ -37,23 +37,12 @@ import keras_gsp as gsp
 from keras_gsp.models.encoder import features_before
 from training.datasets import glyphs
 from training.pictures.palette import PROTOTYPES, picture
+from training.research.experiments import zero_shot_prediction as models
 from training.research.experiments.zero_shot_prediction import (
     COLORS,
     REGULARIZERS,
-    SMALL_GLYPHS,
-    class_means,
-    known_and_examined,
-    train,
 )
-from training.research.experiments.zero_shot_prediction import (
-    FewPrototypes as Settings,
-)
-from training.research.report import (
-    Table,
-    over_runs,
-    run_measurement,
-    spread,
-)
+from training.research.report import Table, over_runs, run_measurement, spread
 from training.research.study_record import cell_share
 
 MEASURES = {
@@ -67,6 +56,7 @@ MEASURES = {
 }
 UNTRAINED = "untrained"
 IMAGE_CLASSES, IMAGES_OF_CLASS = 4, 2
+Settings = models.FewPrototypes
 
 
 def prototype_maps(encoder: Any, images: Any) -> Any:
@@ -104,17 +94,17 @@ def histogram_facts(histograms: Any) -> dict[str, float]:
 
 def measure(settings: Settings) -> dict:
     """Trains every method for every seed, measures maps and histograms."""
-    known, examined = known_and_examined(settings)
+    known, examined = models.known_and_examined(settings)
     cells = None  # A picture of a folder fills its image.
     if settings.data_dir is None:
-        sizes: Any = SMALL_GLYPHS if settings.smoke else {}
+        sizes: Any = models.SMALL_GLYPHS if settings.smoke else {}
         cells = glyphs.letter_cells("test", **sizes)
     rows: list[dict] = []
     panels: dict[str, Any] = {}
     for method in (UNTRAINED, *REGULARIZERS):
         runs: list[dict] = []
         for seed in tqdm(settings.seeds, desc=method):
-            encoder, share = train(settings, method, known, seed)
+            encoder, share = models.train(settings, method, known, seed)
             facts, panel = _examine(encoder, examined, cells)
             runs.append(facts | share)
             if method != UNTRAINED:
@@ -130,7 +120,8 @@ def _examine(encoder, images, cells):
     found = encoder.predict(images.images, verbose=0)["embedding"]
     scores = gsp.metrics.retrieval_scores(found, images.labels)
     facts = {"map_at_r": scores["map_at_r"]}
-    facts |= histogram_facts(class_means(maps.sum(axis=(1, 2)), images.labels))
+    histograms = maps.sum(axis=(1, 2))
+    facts |= histogram_facts(models.class_means(histograms, images.labels))
     if cells is not None:
         facts["mass_on_subject"] = cell_share(maps.sum(-1), cells, 2)
     return facts, maps[_shown(images.labels)]
@@ -138,12 +129,9 @@ def _examine(encoder, images, cells):
 
 def _shown(labels):
     """Some images of the first classes."""
-    return np.concatenate(
-        [
-            np.flatnonzero(labels == label)[:IMAGES_OF_CLASS]
-            for label in range(min(IMAGE_CLASSES, labels.max() + 1))
-        ]
-    )
+    classes = range(min(IMAGE_CLASSES, labels.max() + 1))
+    rows = [np.flatnonzero(labels == one)[:IMAGES_OF_CLASS] for one in classes]
+    return np.concatenate(rows)
 
 
 def tables(results: dict) -> list[Table]:

@@ -20,28 +20,21 @@ import numpy as np
 import keras_gsp as gsp
 from keras_gsp.ops.normalization import unit_ball
 from training.pictures.palette import picture
-from training.research.report import (
-    ExperimentSettings,
-    Table,
-    over_runs,
-    run_measurement,
-    spread,
-)
+from training.research import report
+from training.research.report import Table, over_runs, spread
 
 SIDE = 10
 RED, BLUE_PIXEL = (0.9, 0.1, 0.1), (0.1, 0.1, 0.9)
 GROUND = (0.45, 0.6, 0.4)
 PATCHES = ((RED, 1, 1, 4, 4), (BLUE_PIXEL, 5, 6, 4, 3))
 """Color, row, column, height, width: 28 of 100 pixels."""
-RATIO, NOISE = 0.15, 0.08
-"""Share of the pixels to pool, and standard deviation of the colors."""
+RATIO, NOISE = 0.15, 0.08  # to pool; standard deviation of the colors
 LINEAR = "linear program"
-SHOWN = (1.0, 5.0, 20.0, 100.0, 1000.0)
-"""Inverse temperatures of the entropic problems."""
+SHOWN = (1.0, 5.0, 20.0, 100.0, 1000.0)  # inverse temperatures
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(ExperimentSettings):
+class Settings(report.ExperimentSettings):
     """The seeds of the noise."""
 
     SMALL = {"seeds": (0, 1)}
@@ -147,4 +140,4 @@ def tables(results: dict) -> list[Table]:
 
 
 if __name__ == "__main__":
-    run_measurement(sys.modules[__name__])
+    report.run_measurement(sys.modules[__name__])

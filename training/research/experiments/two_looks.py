@@ -36,9 +36,10 @@ from keras import ops
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from keras_gsp.models.encoder import features_before
 from keras_gsp.models.two_looks import Boxes, Crop
 from training.datasets import glyphs
+from training.datasets.collage import load_pictures
+from training.pictures.pooling_weights import pooling_weights
 from training.recipes.backbone import build_backbone
 from training.recipes.glyph_network import CHARACTERS
 from training.recipes.recipe import Recipe
@@ -88,6 +89,10 @@ class Task:
     classes_per_batch: int
 
 
+FROZEN: dict[str, dict[str, Any]] = {
+    name: {"backbone": name, "backbone_width": 1.0, "frozen": "all"}
+    for name in ("glyph-cnn", "mobilenet-v2")
+}
 # All but average have weights.
 POOLINGS: dict[str, Callable[[], Any]] = {
     "average": lambda: None,
@@ -104,28 +109,21 @@ def letters(settings: Settings) -> Task:
     splits = glyphs.load(**sizes)
     cells = {side: glyphs.letter_cells(side, **sizes) for side in SIDES}
     starts = {k: np.stack([c // 2, c % 2], 1) / 2 for k, c in cells.items()}
+    weights = None if settings.smoke else CHARACTERS
     return Task(
         {side: getattr(splits, side).images for side in SIDES},
         {side: getattr(splits, side).labels for side in SIDES},
         {k: np.concatenate([s, s + 0.5], 1) for k, s in starts.items()},
-        Recipe.of(
-            backbone="glyph-cnn",
-            backbone_weights=None if settings.smoke else CHARACTERS,
-            frozen="all",
-        ),
+        Recipe.of(backbone_weights=weights, **FROZEN["glyph-cnn"]),
         (glyphs.CELL, glyphs.CELL),
-        0.5,
-        16,
+        *(0.5, 16),
     )
 
 
 def photographs(settings: Settings, fold: int) -> Task:
     """A fold: a share of the classes tests, a sixth of the rest validates."""
-    found = gsp.data.image_folder(str(settings.data_dir))
     size = settings.pixels
-    cut = gsp.data.Preprocessing(size=size, resize=size)
-    batches = gsp.data.evaluation_batches(found.paths, preprocessing=cut)
-    pixels = np.concatenate([np.asarray(one, "uint8") for one in batches])
+    found = load_pictures(str(settings.data_dir), size)
     order = np.random.default_rng(0).permutation(found.num_classes)
     tests = np.array_split(order, max(settings.folds, 2))[fold]
     others = np.random.default_rng(fold).permutation(np.setdiff1d(order, tests))
@@ -134,18 +132,12 @@ def photographs(settings: Settings, fold: int) -> Task:
     chosen = {side: np.isin(found.labels, own) for side, own in classes}
     weights = settings.backbone_weights and str(settings.backbone_weights)
     return Task(
-        {side: pixels[is_in] for side, is_in in chosen.items()},
+        {side: found.images[is_in] for side, is_in in chosen.items()},
         {side: found.labels[is_in] for side, is_in in chosen.items()},
         {},
-        Recipe.of(
-            backbone="mobilenet-v2",
-            backbone_width=1.0,
-            backbone_weights=weights,
-            frozen="all",
-        ),
+        Recipe.of(backbone_weights=weights, **FROZEN["mobilenet-v2"]),
         (size, size),
-        None,
-        8,
+        *(None, 8),
     )
 
 
@@ -175,12 +167,7 @@ def embedded(made: keras.Model, maps: dict) -> dict[str, np.ndarray]:
 
 def weights_of(made: keras.Model, maps: np.ndarray) -> np.ndarray:
     """Pooling weights (images, height, width) of a head."""
-    pooling = next(
-        one for one in made.layers if hasattr(one, "pooling_weights")
-    )
-    features = features_before(made, pooling).predict(maps, verbose=0)
-    weights = ops.convert_to_numpy(pooling.pooling_weights(features))
-    weights = weights.astype("float32")
+    weights = pooling_weights(made, maps).astype("float32")
     return weights.mean(-1) if weights.ndim == 4 else weights
 
 
@@ -214,14 +201,14 @@ class Looks:
         """Measures every row."""
         heads, weights = {}, {}
         for name, pooling in self.poolings.items():
-            if name in ("average", "GSP") or self.settings.rivals:
-                heads[name] = made = self.trained(self.maps, pooling)
-                self.add(f"{name}, whole", embedded(made, self.maps))
-                if name != "average":
-                    weights[name] = {
-                        k: weights_of(made, maps)
-                        for k, maps in self.maps.items()
-                    }
+            if name not in ("average", "GSP") and not self.settings.rivals:
+                continue
+            heads[name] = made = self.trained(self.maps, pooling)
+            self.add(f"{name}, whole", embedded(made, self.maps))
+            if name != "average":
+                weights[name] = {
+                    k: weights_of(made, maps) for k, maps in self.maps.items()
+                }
         weights["activation norm"] = {
             k: np.square(maps.astype("float32")).sum(-1)
             for k, maps in self.maps.items()
@@ -274,13 +261,9 @@ class Looks:
 
     def best_raw(self, rows: dict[str, dict]) -> str:
         """The pooling of raw features that is best on validation classes."""
-        labels = self.task.labels["validation"]
-        return max(
-            rows["validation"],
-            key=lambda name: scores(rows["validation"][name], labels)[
-                "map_at_r"
-            ],
-        )
+        labels, found = self.task.labels["validation"], rows["validation"]
+        each = {k: scores(v, labels)["map_at_r"] for k, v in found.items()}
+        return max(each, key=each.__getitem__)
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """Feature maps, float16."""
@@ -291,10 +274,9 @@ class Looks:
     def boxes(self, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Boxes (images, 4) by the rule of `TwoLooks`."""
         rule = Boxes(self.task.window, 0.8)
+        pixels = self.task.images
         return {
-            side: ops.convert_to_numpy(
-                rule([self.task.images[side][..., :1], own])
-            )
+            side: ops.convert_to_numpy(rule([pixels[side][..., :1], own]))
             for side, own in weights.items()
         }
 
@@ -337,9 +319,9 @@ class Looks:
                     found = scores(rows, labels["validation"])["map_at_r"]
                     if found > best[0]:
                         best = found, made.get_weights()
-                chosen = np.asarray(chosen)
+                some = np.asarray(chosen)
                 learner.train_on_batch(
-                    maps["train"][chosen], labels["train"][chosen]
+                    maps["train"][some], labels["train"][some]
                 )
         made.set_weights(best[1])
         return made
@@ -357,9 +339,8 @@ class Looks:
             look: {k: scores(one[k], self.task.labels[k]) for k in one}
             for look, one in looks.items()
         }
-        chosen = max(
-            found, key=lambda look: found[look]["validation"]["map_at_r"]
-        )
+        validated = {k: v["validation"]["map_at_r"] for k, v in found.items()}
+        chosen = max(validated, key=validated.__getitem__)
         best = found[chosen]["test"]
         row = {k: 100 * one["test"]["map_at_r"] for k, one in found.items()}
         row |= {
@@ -380,10 +361,9 @@ def measure(settings: Settings) -> dict:
     """Runs every seed; rows with their mean and paired gains."""
     runs, classes = [], []
     for number, seed in enumerate(tqdm(settings.seeds, desc="seeds")):
-        if settings.data_dir is None:
-            task = letters(settings)
-        else:
-            task = photographs(settings, number % max(settings.folds, 2))
+        fold = number % max(settings.folds, 2)
+        is_folder = settings.data_dir is not None
+        task = photographs(settings, fold) if is_folder else letters(settings)
         runs.append(Looks(task, settings, seed).measure())
         classes.append(task.labels["test"])
     return {"rows": [_joined(name, runs, classes) for name in runs[0]]}

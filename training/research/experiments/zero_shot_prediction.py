@@ -37,7 +37,6 @@ import keras_gsp as gsp
 from keras_gsp.data import ImageSet
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures
-from training.datasets.layout import images_root
 from training.pictures.palette import BLUE, GREEN, VERMILION, picture
 from training.recipes.batches import training_batches
 from training.recipes.learner import build_learner, start_from_data
@@ -51,12 +50,9 @@ from training.research.report import (
 )
 
 NUM_PROTOTYPES = 8
-RIDGE = 0.05
-"""Ridge of the losses' regressions, and of those fitted afterwards."""
-CIFAR_WEIGHT = 0.5
-"""Weight of the zero-shot regularizer on CIFAR (GSP, supplement)."""
-SIDE = 32
-"""Side of a picture of an image folder, in pixels."""
+RIDGE = 0.05  # of the losses' regressions, and of those fitted afterwards
+CIFAR_WEIGHT = 0.5  # of the zero-shot regularizer on CIFAR (GSP, supplement)
+SIDE = 32  # of a picture of an image folder, in pixels
 COLORS = {"GSP": BLUE, "GSP+ZSR": VERMILION, "GSP+XML": GREEN}
 # "GSP" has a regularizer of weight 0: the encoder then returns histograms.
 REGULARIZERS: dict[str, dict[str, Any]] = {
@@ -113,8 +109,10 @@ def known_and_examined(settings: FewPrototypes) -> tuple[ImageSet, ImageSet]:
     if settings.data_dir is None:
         data = glyphs.load(**(SMALL_GLYPHS if settings.smoke else {}))
         return data.train, data.test
-    root = images_root(settings.data_dir)
-    train, test = (load_pictures(root / s, SIDE) for s in ("train", "test"))
+    train, test = (
+        load_pictures(settings.data_dir, SIDE, side=side)
+        for side in ("train", "test")
+    )
     return train, test
 
 
@@ -165,23 +163,14 @@ def class_means(values: Any, labels: Any) -> Any:
     return np.stack([values[labels == one].mean(axis=0) for one in classes])
 
 
-def fitted(histograms: Any, targets: Any, ridge: float) -> Any:
+def fitted(histograms: Any, targets: Any, ridge: float = RIDGE) -> Any:
     """The regression from histograms to targets, without a constant."""
     from sklearn.linear_model import Ridge
 
     return Ridge(ridge, fit_intercept=False).fit(histograms, targets)
 
 
-def class_splits(num_classes: int, count: int, seed: int) -> Any:
-    """Random halves of the classes, boolean (count, num_classes)."""
-    first = np.arange(num_classes) < num_classes // 2
-    rows = np.tile(first, (count, 1))
-    return np.random.default_rng(seed).permuted(rows, axis=1)
-
-
-def predict_classes(
-    histograms: Any, embeddings: Any, splits: Any, ridge: float
-) -> dict:
+def predict_classes(histograms: Any, embeddings: Any, splits: Any) -> dict:
     """Predicts the class embeddings of each half from the other half's."""
     from scipy.spatial.distance import cdist
 
@@ -189,7 +178,7 @@ def predict_classes(
     for known in np.concatenate([splits, ~splits]):
         truth = embeddings[~known]
         mean = embeddings[known].mean(axis=0, keepdims=True)
-        model = fitted(histograms[known], embeddings[known], ridge)
+        model = fitted(histograms[known], embeddings[known])
         guess = model.predict(histograms[~known])
         distances, cosines = cdist(guess, truth), cdist(guess, truth, "cosine")
         centered = cdist(guess - mean, truth - mean, "cosine")
@@ -212,7 +201,7 @@ def retrieve_halves(
     embeddings: Any,
     labels: Any,
     splits: Any,
-    ridge: float,
+    ridge: float = RIDGE,
 ) -> dict:
     """MAP@R, `MAP_c` and `MAP_x`, means over splits and halves."""
     found: dict[str, list] = {"map": [], "map_c": [], "map_x": []}
@@ -236,7 +225,10 @@ def retrieve_halves(
 def measure(settings: Settings) -> dict:
     """Trains every method for every seed, scores all splits."""
     known, unseen = known_and_examined(settings)
-    splits = class_splits(unseen.num_classes, settings.class_splits, seed=0)
+    # Random halves of the classes, (class_splits, num_classes).
+    first = np.arange(unseen.num_classes) < unseen.num_classes // 2
+    rows = np.tile(first, (settings.class_splits, 1))
+    splits = np.random.default_rng(0).permuted(rows, axis=1)
     scores: dict[str, Any] = {}
     shown: dict[str, Any] = {}
     for method in REGULARIZERS:
@@ -249,11 +241,8 @@ def measure(settings: Settings) -> dict:
             of_classes = class_means(embeddings, unseen.labels)
             images = histograms, embeddings, unseen.labels
             few = splits[: settings.retrieval_splits]
-            runs.append(
-                predict_classes(means, of_classes, splits, RIDGE)
-                | retrieve_halves(*images, few, RIDGE)
-                | share
-            )
+            found = predict_classes(means, of_classes, splits)
+            runs.append(found | retrieve_halves(*images, few) | share)
             shown.setdefault(method, means[:SHOWN_CLASSES])
         scores[method] = over_runs(runs)
     names = [one.split()[0].rstrip(":") for one in unseen.class_names]

@@ -82,13 +82,17 @@ def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
     assert len(scores) > 2 and all(0 < score <= 1 for score in scores)
 
 
-def test_second_looks_at_photographs(tmp_path):
-    layouts.folder(tmp_path / "images", "abcdefghijklmnopqrstuvwx", images=14)
-    options = "--data-dir", str(tmp_path / "images"), "--pixels", "32"
-    found = smoke_run(two_looks, tmp_path, *options, "--folds", "2")
-    names = [row["name"] for row in found["rows"]]
-    assert "raw best pooling, two looks" in names
-    assert "true cell" not in names
+def test_photographs_are_split_in_folds_by_class(tmp_path):
+    layouts.folder(tmp_path, "abcdefghijkl", images=2)
+    settings = two_looks.Settings(data_dir=tmp_path, folds=2, pixels=32)
+    tested = set()
+    for fold in (0, 1):
+        task = two_looks.photographs(settings, fold)
+        sides = [{*labels} for labels in task.labels.values()]
+        assert [len(one) for one in sides] == [4, 2, 6]
+        assert not sides[0] & sides[1] and not sides[2] & tested
+        tested |= sides[2]
+        assert task.images["test"].shape == (12, 32, 32, 3)
 
 
 def test_the_classifier_of_pictures_pretrains_the_network(tmp_path):

@@ -9,7 +9,6 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
-from training.datasets import glyphs
 from training.research.experiments.dominant_prototypes import histogram_facts
 from training.research.experiments.zero_shot_prediction import retrieve_halves
 from training.research.study_record import cell_share
@@ -54,22 +53,6 @@ def test_facts_of_histograms_are_those_of_a_loop():
     assert found["main_prototypes"] == len(set(main))
     shared = [main.count(one) > 1 for one in main]
     np.testing.assert_allclose(found["shared_main"], np.mean(shared))
-
-
-def test_letters_are_found_in_their_cells():
-    sizes = {"train_classes": 3, "train_samples": 4, "validation_classes": 3}
-    sizes |= {"test_classes": 4, "test_samples": 5, "has_distractors": False}
-    # Alone on the canvas, the letter is where the ink is.
-    splits = glyphs.load(**sizes)
-    for side in ("train", "test"):
-        cells = glyphs.letter_cells(side, **sizes)
-        for image, cell in zip(
-            getattr(splits, side).images, cells, strict=True
-        ):
-            row, column = glyphs.CELL * (cell // 2), glyphs.CELL * (cell % 2)
-            own = image[row : row + glyphs.CELL, column : column + glyphs.CELL]
-            assert own.min() < 128
-            assert np.sum(image < 255) == np.sum(own < 255)
 
 
 def test_prototypes_are_fitted_to_all_classes_or_to_the_others():
