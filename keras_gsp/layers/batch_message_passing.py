@@ -23,7 +23,8 @@ class BatchMessagePassing(ConfiguredLayer):
         g_i = N(x_i + m_i), \quad
         x_i' = N(g_i + W_2 [W_1 g_i + b_1]_+ + b_2)
 
-    with queries, keys and values linear in the embeddings. For training only,
+    with queries, keys and values linear in the embeddings, and a perceptron
+    four times as wide as these. For training only,
     as the output of a sample depends on its batch; evaluation and search use
     the plain embeddings.
 
@@ -31,8 +32,6 @@ class BatchMessagePassing(ConfiguredLayer):
         num_steps: number of rounds, each with separate weights, at least 1.
             Default 1.
         num_heads: H, at least 1, divides the embedding size. Default 4.
-        hidden_factor: width of the perceptron as a multiple of the embedding
-            size. Default 4.
 
     Call arguments:
         embeddings: (batch, embedding_size), the size known.
@@ -58,22 +57,12 @@ class BatchMessagePassing(ConfiguredLayer):
     """
 
     def __init__(
-        self,
-        num_steps: int = 1,
-        num_heads: int = 4,
-        *,
-        hidden_factor: int = 4,
-        **kwargs: Any,
+        self, num_steps: int = 1, num_heads: int = 4, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_count(
-            num_steps=num_steps,
-            num_heads=num_heads,
-            hidden_factor=hidden_factor,
-        )
+        check_count(num_steps=num_steps, num_heads=num_heads)
         self.num_steps = num_steps
         self.num_heads = num_heads
-        self.hidden_factor = hidden_factor
 
     def build(self, input_shape: tuple) -> None:
         """Creates the weights of every round."""
@@ -106,7 +95,7 @@ class BatchMessagePassing(ConfiguredLayer):
         return ops.cast(refined, self.compute_dtype)
 
     def _round(self, number, size):
-        hidden = self.hidden_factor * size
+        hidden = 4 * size
         shapes = {
             "query_kernel": (size, size),
             "key_kernel": (size, size),
@@ -167,8 +156,8 @@ class IntraBatchClassifier(ConfiguredLayer):
 
     Args:
         num_classes: number of training classes, at least 1.
-        num_steps, num_heads, hidden_factor: see `BatchMessagePassing`, also
-            for the arguments of a call.
+        num_steps, num_heads: see `BatchMessagePassing`, also for the
+            arguments of a call.
 
     Output shape:
         Two of (batch, num_classes): logits of the plain and of the refined
@@ -194,8 +183,6 @@ class IntraBatchClassifier(ConfiguredLayer):
         num_classes: int,
         num_steps: int = 1,
         num_heads: int = 4,
-        *,
-        hidden_factor: int = 4,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -203,13 +190,8 @@ class IntraBatchClassifier(ConfiguredLayer):
         self.num_classes = num_classes
         self.num_steps = num_steps
         self.num_heads = num_heads
-        self.hidden_factor = hidden_factor
         self.messages = BatchMessagePassing(
-            num_steps,
-            num_heads,
-            hidden_factor=hidden_factor,
-            name="messages",
-            dtype=self.dtype_policy,
+            num_steps, num_heads, name="messages", dtype=self.dtype_policy
         )
 
     def build(self, input_shape: tuple) -> None:

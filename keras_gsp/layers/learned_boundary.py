@@ -27,7 +27,6 @@ class LearnedBoundary(ConfiguredLayer):
         num_classes: int, for one boundary per class, or `None` (default): one
             for all.
         initial_boundary: distance, positive. Default 1.2.
-        boundary_regularizer: regularizer of the boundaries. Default none.
 
     Call arguments:
         labels: (batch,) or (batch, 1), the classes of the anchors; with one
@@ -54,8 +53,8 @@ class LearnedBoundary(ConfiguredLayer):
 
     Reference:
         Wu et al., "Sampling Matters in Deep Embedding Learning", ICCV 2017,
-        section 4.2. Its regularizer is the sum of the boundaries times a
-        constant; pass one as `boundary_regularizer`.
+        section 4.2, without its regularizer, the sum of the boundaries times
+        a constant.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class LearnedBoundary(ConfiguredLayer):
         num_classes: int | None = None,
         *,
         initial_boundary: float = 1.2,
-        boundary_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         # Labels given as floats must not be rounded to the compute dtype.
@@ -72,7 +70,6 @@ class LearnedBoundary(ConfiguredLayer):
         check_positive(initial_boundary=initial_boundary)
         self.num_classes = num_classes
         self.initial_boundary = initial_boundary
-        self.boundary_regularizer = keras.regularizers.get(boundary_regularizer)
 
     def __call__(self, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer; host labels are checked before Keras cuts them."""
@@ -84,7 +81,6 @@ class LearnedBoundary(ConfiguredLayer):
             name="boundaries",
             shape=(self.num_classes or 1,),
             initializer=keras.initializers.Constant(self.initial_boundary),
-            regularizer=self.boundary_regularizer,
             autocast=False,
         )
         self.built = True

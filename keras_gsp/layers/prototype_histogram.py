@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras import constraints, initializers, ops, regularizers, saving
+from keras import ops, saving
 
 from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.layers.pooling.feature_pooling import (
@@ -41,9 +41,6 @@ class PrototypeHistogram(ConfiguredLayer):
             paper, for dot products in [-1, 1].
         affinity: `"dot"` (default), as in the paper, or `"l2"`. Lemma 2.1 of
             the paper needs `"l2"` or prototypes of equal norm.
-        prototype_initializer: default `"glorot_uniform"`.
-        prototype_regularizer: default none.
-        prototype_constraint: default none.
 
     Call arguments:
         features: (batch, height, width, channels) or (batch, tokens,
@@ -74,9 +71,6 @@ class PrototypeHistogram(ConfiguredLayer):
         inverse_temperature: float = 10.0,
         *,
         affinity: str = "dot",
-        prototype_initializer: Any = "glorot_uniform",
-        prototype_regularizer: Any = None,
-        prototype_constraint: Any = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -86,9 +80,6 @@ class PrototypeHistogram(ConfiguredLayer):
         self.num_prototypes = num_prototypes
         self.inverse_temperature = inverse_temperature
         self.affinity = affinity
-        self.prototype_initializer = initializers.get(prototype_initializer)
-        self.prototype_regularizer = regularizers.get(prototype_regularizer)
-        self.prototype_constraint = constraints.get(prototype_constraint)
         self.supports_masking = True
 
     def build(self, input_shape: tuple) -> None:
@@ -96,9 +87,7 @@ class PrototypeHistogram(ConfiguredLayer):
         self.prototypes = self.add_weight(
             name="prototypes",
             shape=(self.num_prototypes, known_channels(input_shape)),
-            initializer=self.prototype_initializer,
-            regularizer=self.prototype_regularizer,
-            constraint=self.prototype_constraint,
+            initializer="glorot_uniform",
             autocast=False,
         )
 

@@ -9,11 +9,7 @@ from keras import ops
 from keras_gsp.layers.configured_layer import Configured
 from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.losses.pairwise import nan_if_unlabeled
-from keras_gsp.ops.arguments import (
-    check_not_negative,
-    check_positive,
-    check_seed,
-)
+from keras_gsp.ops.arguments import check_positive, check_seed
 from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import (
     check_same_length,
@@ -21,7 +17,7 @@ from keras_gsp.ops.labels import (
     flat_labels,
     host_codes,
 )
-from keras_gsp.ops.precision import at_least_float32, exact_mean
+from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.ridge import cross_half_prediction
 from keras_gsp.ops.tensor import Tensor
 
@@ -51,8 +47,6 @@ class CrossBatchLoss(Configured):
             (2.10); (2.9) halves it). Default 0.05, the paper's.
         seed: int (the same halves in every call) or `None` (new halves, from
             the global generator of Keras); not used with `first_half`.
-        reconstruction_weight: r, at least 0, adds `r * mean_b |yhat_b - y_b|^2`
-            over all samples, the paper's joint objective. Default 0.
 
     Example:
         ```python
@@ -73,12 +67,7 @@ class CrossBatchLoss(Configured):
     """
 
     def __init__(
-        self,
-        pair_loss: Any,
-        ridge: float = 0.05,
-        seed: int | None = None,
-        *,
-        reconstruction_weight: float = 0.0,
+        self, pair_loss: Any, ridge: float = 0.05, seed: int | None = None
     ) -> None:
         if not hasattr(pair_loss, "inside_loss"):
             raise TypeError(
@@ -86,11 +75,9 @@ class CrossBatchLoss(Configured):
                 f"`keras_gsp.losses`. Received: pair_loss={pair_loss!r}."
             )
         check_positive(ridge=ridge)
-        check_not_negative(reconstruction_weight=reconstruction_weight)
         self.pair_loss = pair_loss
         self.ridge = ridge
         self.seed = check_seed(seed)
-        self.reconstruction_weight = reconstruction_weight
 
     def compute(
         self,
@@ -161,9 +148,5 @@ class CrossBatchLoss(Configured):
         expressed = self.express(parts.labels, histograms, targets, first_half)
         parts = replace(parts, embeddings=expressed)
         loss = self.pair_loss.inside_loss(parts, first_half)
-        loss += self.pair_loss.inside_loss(parts, ops.logical_not(first_half))
-        if self.reconstruction_weight:
-            targets = ops.cast(targets, expressed.dtype)
-            errors = ops.sum(ops.square(expressed - targets), axis=-1)
-            loss += self.reconstruction_weight * exact_mean(errors)
-        return loss
+        other_half = ops.logical_not(first_half)
+        return loss + self.pair_loss.inside_loss(parts, other_half)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts
-from keras_gsp.ops.arguments import check_interval, check_not_negative
+from keras_gsp.ops.arguments import check_interval
 from keras_gsp.ops.labels import class_indices, nan_without_row
 from keras_gsp.ops.precision import exact_mean
 from keras_gsp.ops.tensor import Tensor
@@ -21,7 +21,7 @@ class IntraBatchLoss(MetricLoss):
     of the batch, both from an `IntraBatchClassifier`, and labels smoothed by
     :math:`s` over C classes, the mean over the batch of
 
-    .. math:: H(p(x')) + w H(p(x)), \quad H(p) = -(1 - s) \log p_y
+    .. math:: H(p(x')) + H(p(x)), \quad H(p) = -(1 - s) \log p_y
         - \frac{s}{C} \sum_c \log p_c
 
     The embeddings are not normalized. Requires
@@ -31,7 +31,6 @@ class IntraBatchLoss(MetricLoss):
 
     Args:
         label_smoothing: s, in [0, 1). Default 0.1.
-        plain_weight: w, 0 or more. Default 1.
 
     Example:
 
@@ -54,17 +53,10 @@ class IntraBatchLoss(MetricLoss):
 
     needs = ("loss_layer",)
 
-    def __init__(
-        self,
-        label_smoothing: float = 0.1,
-        plain_weight: float = 1.0,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, label_smoothing: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_interval("[0, 1)", label_smoothing=label_smoothing)
-        check_not_negative(plain_weight=plain_weight)
         self.label_smoothing = label_smoothing
-        self.plain_weight = plain_weight
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss of a training step, a scalar."""
@@ -85,10 +77,7 @@ class IntraBatchLoss(MetricLoss):
 
     def _terms(self, labels, plain, refined):
         terms = self._cross_entropy(labels, refined)
-        if self.plain_weight:
-            plain = self._cross_entropy(labels, plain)
-            terms = terms + self.plain_weight * plain
-        return terms
+        return terms + self._cross_entropy(labels, plain)
 
     def _cross_entropy(self, labels, logits):
         rows = class_indices(labels, logits.shape[-1])

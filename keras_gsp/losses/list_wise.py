@@ -138,7 +138,7 @@ class RecallAtKLoss(ListLoss):
 
     .. math:: 1 - \frac{1}{|K|} \sum_{k \in K} \frac{1}{\min(k, |P|)}
         \min\Big(k, \sum_{p \in P}
-        \sigma\Big(\frac{k - r(p)}{T_\text{rank}}\Big)\Big)
+        \sigma(k - r(p))\Big)
 
     A positive exactly at rank k counts half, so even a perfect ranking has a
     loss above 0.
@@ -147,8 +147,6 @@ class RecallAtKLoss(ListLoss):
         k: integers of at least 1. Default (1, 2, 4, 8, 16).
         temperature: cosine over which a rank changes by one, positive.
             Default 0.01.
-        rank_temperature: ranks over which the step at k is smoothed,
-            positive. Default 1.
 
     Example:
         ```python
@@ -170,13 +168,10 @@ class RecallAtKLoss(ListLoss):
         k: Sequence[int] = (1, 2, 4, 8, 16),
         *,
         temperature: float = 0.01,
-        rank_temperature: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive(
-            temperature=temperature, rank_temperature=rank_temperature
-        )
+        check_positive(temperature=temperature)
         if isinstance(k, int) or not len(k):
             raise ValueError(
                 f"`k` must hold at least one integer. Received: k={k!r}."
@@ -185,7 +180,6 @@ class RecallAtKLoss(ListLoss):
             check_count(k=depth)
         self.k = list(k)
         self.temperature = temperature
-        self.rank_temperature = rank_temperature
 
     def list_terms(
         self, similarities: Tensor, positive: Tensor, counted: Tensor
@@ -197,7 +191,7 @@ class RecallAtKLoss(ListLoss):
         count = ops.sum(positive, axis=1)
         total = 0.0
         for k in self.k:
-            within = ops.sigmoid((k - ranks) / self.rank_temperature)
+            within = ops.sigmoid(k - ranks)
             hits = ops.sum(positive * within, axis=1)
             possible = smaller(ops.where(count > 0.0, count, 1.0), k)
             total += smaller(hits, k) / possible

@@ -15,6 +15,9 @@ from keras_gsp.ops.pairs import pair_weights, shares_of_mean_anchor
 from keras_gsp.ops.precision import larger
 from keras_gsp.ops.tensor import Tensor
 
+# Equal embeddings of unequal class would have an infinite potential.
+_SMALLEST = 0.01
+
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class PotentialFieldLoss(PairLoss):
@@ -39,9 +42,6 @@ class PotentialFieldLoss(PairLoss):
             [0.1, 0.3]). Default 0.2.
         decay: exponent, positive (alpha in the paper, searched up to 6).
             Default 4.
-        smallest_distance: below it the repulsion is constant, in (0,
-            `radius`): two equal embeddings of unequal class would have an
-            infinite potential. Default 0.01.
 
     Example:
         ```python
@@ -54,28 +54,17 @@ class PotentialFieldLoss(PairLoss):
     Reference:
         Bhatnagar and Ahuja, "Potential Field Based Deep Metric Learning",
         CVPR 2025, equations (1), (2) and (6), whose sum over anchors is a mean
-        here, so as not to grow with the batch. `smallest_distance` is ours.
+        here, so as not to grow with the batch. That the repulsion is constant
+        below a distance of 0.01 is ours.
     """
 
     def __init__(
-        self,
-        radius: float = 0.2,
-        decay: float = 4.0,
-        *,
-        smallest_distance: float = 0.01,
-        **kwargs: Any,
+        self, radius: float = 0.2, decay: float = 4.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_positive(radius=radius, decay=decay)
-        if not 0.0 < smallest_distance < radius:
-            raise ValueError(
-                "`smallest_distance` must be positive and below "
-                f"radius={radius}. "
-                f"Received: smallest_distance={smallest_distance}."
-            )
         self.radius = radius
         self.decay = decay
-        self.smallest_distance = smallest_distance
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the energy of samples and proxies, divided by the samples.
@@ -104,7 +93,7 @@ class PotentialFieldLoss(PairLoss):
         """Returns the potential at each anchor."""
         distances = pairwise_distances(embeddings, references)
         outside = larger(distances, self.radius)
-        inside = ops.clip(distances, self.smallest_distance, self.radius)
+        inside = ops.clip(distances, min(_SMALLEST, self.radius), self.radius)
         repulsion = negative * inside**-self.decay
         potentials = repulsion - positive * outside**-self.decay
         sums = ops.sum(potentials, axis=1)

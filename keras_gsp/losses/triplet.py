@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_choice, check_not_negative
+from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.mining import is_first_largest
 from keras_gsp.ops.pairs import anchor_shares, chosen_entries, fold_positives
@@ -27,8 +27,6 @@ class TripletLoss(PairLoss):
 
     Args:
         margin: distance, at least 0. Default 0.05.
-        mean_over: `"active"` (default), or `"valid"`: the mean is over all
-            triplets.
 
     Example:
         ```python
@@ -47,14 +45,10 @@ class TripletLoss(PairLoss):
     # Semi-hard triplets are chosen in `active_partners`.
     own_miners = ("semi_hard",)
 
-    def __init__(
-        self, margin: float = 0.05, *, mean_over: str = "active", **kwargs: Any
-    ) -> None:
+    def __init__(self, margin: float = 0.05, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
-        check_choice("active", "valid", mean_over=mean_over)
         self.margin = margin
-        self.mean_over = mean_over
 
     def anchor_terms(
         self,
@@ -73,7 +67,7 @@ class TripletLoss(PairLoss):
         """
         distances = pairwise_distances(embeddings, references)
         fixed = ops.stop_gradient(distances)
-        partners, valid = active_partners(
+        partners = active_partners(
             fixed,
             positive,
             negative,
@@ -85,8 +79,7 @@ class TripletLoss(PairLoss):
         # nothing; this one avoids cancellation.
         shift = ops.mean(fixed, axis=1, keepdims=True)
         sums = ops.sum(partners * (distances - shift), axis=1)
-        count = valid if self.mean_over == "valid" else active
-        return anchor_shares(sums + self.margin * active, ops.sum(count))
+        return anchor_shares(sums + self.margin * active, ops.sum(active))
 
 
 def active_partners(
@@ -96,14 +89,13 @@ def active_partners(
     margin: float,
     *,
     is_semi_hard: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """Counts the active triplets of every pair.
 
     One round compares the next positive of every anchor with all the anchor's
     negatives, where a table of triplets has `batch^3` entries. A triplet counts
     as often as the product of its two pairs' weights. Returns signed counts
-    (batch, references), above 0 for positive pairs, and the number of triplets
-    of each anchor (batch,), active or not.
+    (batch, references), above 0 for positive pairs.
     """
 
     def one_positive(is_chosen, counts):
@@ -119,13 +111,8 @@ def active_partners(
         gaining = ops.cast(is_chosen, distances.dtype) * ops.sum(
             losing, axis=1, keepdims=True
         )
-        return counts + ops.stack([gaining - losing, triplets])
+        return counts + gaining - losing
 
     has_negative = ops.any(negative > 0.0, axis=1, keepdims=True)
-    nothing = ops.zeros_like(distances)
-    counts = fold_positives(
-        ops.logical_and(positive > 0.0, has_negative),
-        one_positive,
-        ops.stack([nothing, nothing]),
-    )
-    return counts[0], ops.sum(counts[1], axis=1)
+    is_positive = ops.logical_and(positive > 0.0, has_negative)
+    return fold_positives(is_positive, one_positive, ops.zeros_like(distances))

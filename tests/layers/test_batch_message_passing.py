@@ -19,7 +19,7 @@ def normalized(x):
 
 def test_equals_the_formula():
     x = embeddings_of()
-    layer = BatchMessagePassing(2, 3, hidden_factor=2)
+    layer = BatchMessagePassing(2, 3)
     found = layer(x)
     x = x.astype("float64")
     for step in range(2):

@@ -36,7 +36,7 @@ LAYERS = {
     ),
     "EmbeddingNormalization": ({"normalization": "ball"}, (6,)),
     "IntraBatchClassifier": (
-        {"num_classes": 7, "num_steps": 2, "num_heads": 3, "hidden_factor": 1},
+        {"num_classes": 7, "num_steps": 2, "num_heads": 3},
         (6,),
     ),
     "LearnedBoundary": ({"num_classes": 5, "initial_boundary": 1.1}, ()),
@@ -46,9 +46,6 @@ LAYERS = {
             "num_prototypes": 7,
             "inverse_temperature": 4.0,
             "affinity": "l2",
-            "prototype_initializer": "he_normal",
-            "prototype_regularizer": "l2",
-            "prototype_constraint": "unit_norm",
         },
         (None, 4, 6),
     ),

@@ -88,15 +88,13 @@ def cosine_contrastive(pairs, margin=0.5):
     return total / len(pairs)
 
 
-def triplet(pairs, margin=0.05, mean_over="active"):
+def triplet(pairs, margin=0.05):
     hinges = []
     for i in range(len(pairs)):
         for j in pairs.positives(i):
             for k in pairs.negatives(i):
                 gap = pairs.distance(i, j) - pairs.distance(i, k)
                 hinges.append(max(gap + margin, 0.0))
-    if mean_over == "valid":
-        return sum(hinges) / max(len(hinges), 1)
     return mean_of_active(hinges)
 
 
@@ -289,11 +287,6 @@ PAIR_LOSSES = {
         {"margin": 0.1},
     ),
     "triplet": (gsp.losses.TripletLoss, triplet, {"margin": 0.1}),
-    "triplet_valid": (
-        gsp.losses.TripletLoss,
-        triplet,
-        {"margin": 0.3, "mean_over": "valid"},
-    ),
     "multi_similarity": (
         gsp.losses.MultiSimilarityLoss,
         multi_similarity,

@@ -1,7 +1,5 @@
 """Cross-batch loss: every pair loss, applied to each half by itself."""
 
-from functools import partial
-
 import keras
 import numpy as np
 import pytest
@@ -60,18 +58,13 @@ def test_value_and_gradient_of_the_sum_over_the_halves(pair_loss):
     labels, *parts = batch_of()
     expected = naive_loss(pair_loss, labels, *parts)
     assert expected > 0.01
-    found = CrossBatchLoss(pair_loss, RIDGE).compute(labels, *parts)
-    np.testing.assert_allclose(float(found), expected, rtol=1e-10)
-    joint = CrossBatchLoss(pair_loss, RIDGE, reconstruction_weight=2.0)
-    errors = np.sum((naive_express(*parts) - parts[1]) ** 2, axis=1)
-    np.testing.assert_allclose(
-        joint.compute(labels, *parts), expected + 2.0 * np.mean(errors)
-    )
+    loss = CrossBatchLoss(pair_loss, RIDGE)
+    found = float(loss.compute(labels, *parts))
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
     labels, *inputs, half = batch_of(3)
     # Differences with step 1e-6 carry about nine digits.
-    assert (
-        slope_errors(lambda *x: joint.compute(labels, *x, half), *inputs) < 1e-6
-    )
+    errors = slope_errors(lambda *x: loss.compute(labels, *x, half), *inputs)
+    assert errors < 1e-6
 
 
 def test_compiled_equals_eager_and_half_precision_is_float32():
@@ -90,7 +83,7 @@ def test_compiled_equals_eager_and_half_precision_is_float32():
 
 def test_degenerate_batches_are_finite():
     labels, histograms, embeddings, first_half = batch_of()
-    loss = CrossBatchLoss(PAIR_LOSSES["triplet"], reconstruction_weight=0.1)
+    loss = CrossBatchLoss(PAIR_LOSSES["triplet"])
     cases = {
         "duplicates": (labels, np.full_like(histograms, 0.2), first_half),
         "no positives": (np.arange(11), histograms, first_half),
@@ -141,12 +134,6 @@ def compute(labels, rows=11):
         (CrossBatchLoss, ("triplet",), TypeError, "must be a pair loss"),
         (CrossBatchLoss, (PAIR, 0), ValueError, "`ridge` must be.*ridge=0"),
         (CrossBatchLoss, (PAIR, 1.0, 1.5), TypeError, "`seed` must be an int"),
-        (
-            partial(CrossBatchLoss, PAIR, reconstruction_weight=-1.0),
-            (),
-            ValueError,
-            "`reconstruction_weight` must be",
-        ),
     ],
 )
 def test_what_does_not_fit_is_refused(call, arguments, error, message):

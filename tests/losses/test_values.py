@@ -42,37 +42,10 @@ def compiled_losses():
         rows = zip(losses, batches, inputs, strict=True)
         return keras.ops.stack([loss(y, x) for loss, (y, _), x in rows])
 
-    found = value_and_gradients(
-        values, *(inputs.astype("float32") for _, inputs in batches)
-    )
+    arrays = [inputs.astype("float32") for _, inputs in batches]
+    total = compiled(lambda *inputs: keras.ops.sum(values(*inputs)))
+    found = compiled(values)(*arrays), gradients(total, *arrays)
     return dict(zip(CASES, zip(*found, strict=True), strict=True))
-
-
-def value_and_gradients(function, *arrays):
-    """The vector of values, and the gradients of its sum."""
-    if keras.backend.backend() == "torch":
-        found = function(*map(keras.ops.convert_to_tensor, arrays))
-        return found, gradients(lambda *x: function(*x).sum(), *arrays)
-    if keras.backend.backend() == "jax":
-        import jax
-
-        def total(*arrays):
-            found = function(*arrays)
-            return found.sum(), found
-
-        every = tuple(range(len(arrays)))
-        both = jax.value_and_grad(total, argnums=every, has_aux=True)
-        (_, found), slopes = jax.jit(both)(*arrays)
-        return found, slopes
-    import tensorflow as tf
-
-    def both(*tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            found = function(*tensors)
-        return found, tape.gradient(found, tensors)
-
-    return compiled(both)(*(tf.constant(array) for array in arrays))
 
 
 @every_case

@@ -120,27 +120,3 @@ def one_changed_patch(image_shape, grid):
         changed[place] = 2.0 - 3.0 * changed[place]
         images.append(changed)
     return np.stack(images)
-
-
-def test_tokens_before_the_patches_are_appended_as_they_are(tmp_path):
-    backbone = dino_v3()
-    encoder = gsp.models.build_encoder(
-        backbone,
-        embedding_size=16,
-        normalization=None,
-        prefix_tokens=1 + REGISTERS,
-        prefix="concatenate",
-        grid_shape=(3, 4),
-    )
-    encoder.save(tmp_path / "encoder.keras")
-    loaded = keras.saving.load_model(tmp_path / "encoder.keras")
-    images = one_changed_patch(WIDE, (3, 4))[:1]
-    tokens = backbone({"pixel_values": images})
-    tokens = np.asarray(encoder.get_layer("projection")(tokens))
-    found = np.asarray(loaded(images))[0]
-    np.testing.assert_allclose(
-        found[16:], np.ravel(tokens[0, : 1 + REGISTERS]), atol=1e-5
-    )
-    np.testing.assert_allclose(
-        found[:16], np.mean(tokens[0, 1 + REGISTERS :], axis=0), atol=1e-5
-    )

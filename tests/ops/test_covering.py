@@ -1,4 +1,4 @@
-"""Greedy k-center against a naive loop and against brute force."""
+"""Greedy k-center and its covering radius against naive loops."""
 
 import itertools
 

@@ -8,9 +8,8 @@ import pytest
 from keras import ops
 
 import keras_gsp as gsp
-from keras_gsp.ops.distances import ball_distances, pairwise_distances
+from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.precision import exact_mean, full_matmul
-from keras_gsp.ops.ridge import cross_half_prediction
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import POOLINGS, built
 from tests.losses.tables import CASES, make, table
@@ -19,11 +18,10 @@ from tests.rounded_products import products_on_jax, rounded_products
 on_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="other backends have no jaxprs"
 )
-FEW = ("multi_similarity", "affine gsp", "distances", "ridge")
+FEW = ("multi_similarity", "affine gsp", "distances", "zero-shot")
 # Products of these poolings with learned maps keep the backend's setting, as a
 # backbone's do: that many in a call.
 LEARNED = {
-    "AverageMaxPooling": 2,
     "AttentionPooling": 1,
     "CBAMPooling": 4,
     "DELFPooling": 2,
@@ -33,7 +31,6 @@ LEARNED = {
     "OptimalTransportPooling": 3,
     "SOLARPooling": 4,
     "SimPooling": 2,
-    "SmoothedMatchKernelPooling": 1,
 }
 
 
@@ -141,25 +138,7 @@ ROWS = {
         squares(pairwise_distances, normal(5, 6, seed=1)),
         normal(8, 6),
     ),
-    "ball distances": lambda: (
-        squares(ball_distances, normal(5, 6, seed=1)),
-        normal(8, 6),
-    ),
     "histogram": of_histogram,
-    "ridge": lambda: (
-        lambda z: ops.sum(
-            cross_half_prediction(z, normal(8, 6), HALF, ridge=0.05) ** 2
-        ),
-        histograms(),
-    ),
-    "k-center": lambda: (
-        lambda x: ops.sum(
-            ops.take_along_axis(
-                x, gsp.ops.greedy_k_center(x, x[:1], 3)[:, None], axis=0
-            )
-        ),
-        normal(8, 6),
-    ),
     "center regularizer": lambda: (
         gsp.losses.CenterRegularizer(),
         normal(3, 2, 6),
@@ -167,11 +146,12 @@ ROWS = {
 }
 # Without a product: their similarities come from a layer, or differences.
 NO_PRODUCT = {
+    "AverageMaxPooling",
+    "SmoothedMatchKernelPooling",
     *(case for case in CASES if table(case).__name__.endswith("proxy_oracle")),
     "CroWPooling",
     "GeneralizedMeanPooling",
     "WELDONPooling",
-    "k-center",
 }
 
 

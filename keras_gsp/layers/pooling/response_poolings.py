@@ -85,18 +85,15 @@ class SmoothedMatchKernelPooling(WeightedPooling):
     r"""Averages smoothed features, weighted by their norm before (HOW).
 
     .. math:: \text{pooled} = \frac{1}{n} \sum_j \text{sg}(|f_j|)
-        \, (W \tilde f_j + b)
+        \, \tilde f_j
 
     where :math:`\tilde f` is the average over a square of neighbors inside
     the map and sg stops the gradient. Tokens are not smoothed.
 
     Args:
         kernel_size: side of the square on feature maps, odd. Default 3.
-        projection_size: rows of W. Default `None`: no W and b, for use after
-            the projection of an encoder.
 
-    Output shape: (batch, channels), or (batch, projection_size). Otherwise
-    see `FeaturePooling`.
+    Input, output, mask and errors: see `FeaturePooling`.
 
     Example:
         ```python
@@ -109,40 +106,22 @@ class SmoothedMatchKernelPooling(WeightedPooling):
     Reference:
         Learning and Aggregating Deep Local Descriptors for Instance-Level
         Recognition, (7) to (9): the global descriptor of its training, not
-        the match kernel of its search. "T-SMK" of Generalized Sum Pooling for
+        the match kernel of its search, before a linear map, the projection of
+        an encoder. "T-SMK" of Generalized Sum Pooling for
         Metric Learning, whose code stops the gradient of the weights.
     """
 
     takes_maps = True
     pools_first = True
 
-    def __init__(
-        self,
-        kernel_size: int = 3,
-        *,
-        projection_size: int | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, kernel_size: int = 3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_count(kernel_size=kernel_size)
-        check_count(projection_size=projection_size, is_optional=True)
         if kernel_size % 2 == 0:
             raise ValueError(
                 f"`kernel_size` must be odd. Received: {kernel_size=}."
             )
         self.kernel_size = kernel_size
-        self.projection_size = projection_size
-
-    def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates W and b, if any."""
-        if self.projection_size is None:
-            return
-        self.kernel = self.full_precision_weight(
-            "kernel", (channels, self.projection_size)
-        )
-        self.bias = self.full_precision_weight(
-            "bias", (self.projection_size,), "zeros"
-        )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the weighted mean of the smoothed features."""
@@ -158,19 +137,9 @@ class SmoothedMatchKernelPooling(WeightedPooling):
                     data_format="channels_last",
                 )
             )
-        pooled = masked_mean(weights * flat, kept)
-        if self.projection_size is None:
-            return pooled
-        # W is linear: it can be applied to the sum.
-        return ops.matmul(pooled, self.kernel) + self.bias * masked_mean(
-            weights, kept
-        )
+        return masked_mean(weights * flat, kept)
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
         """Returns the norms before smoothing, without gradient."""
         norms = vector_norm(flat_features(features))
         return ops.stop_gradient(norms[..., 0])
-
-    def output_size(self, channels: int) -> int:
-        """Returns `projection_size`, or the channels."""
-        return self.projection_size or channels

@@ -126,13 +126,12 @@ class SOLARPooling(FeaturePooling):
 
     and :math:`\text{pooled} = (\frac{1}{n} \sum_j \max(g_j, 10^{-6})^p)^{1 /
     p}`. N is batch normalization. Memory grows with the square of the number
-    of features. W_o and b_o start at zero: at first the result is the power
-    mean of the features.
+    of features. Queries, keys and values have half the channels, d, at least
+    1. W_o and b_o start at zero: at first the result is the power mean of the
+    features.
 
     Args:
         power: exponent p, at least 1. Default 3.0.
-        attention_size: d, the size of queries, keys and values. Default
-            `None`: half the channels.
 
     Input, output, mask and errors: see `FeaturePooling`.
 
@@ -152,21 +151,13 @@ class SOLARPooling(FeaturePooling):
     takes_mask = True
     pools_first = True
 
-    def __init__(
-        self,
-        power: float = 3.0,
-        *,
-        attention_size: int | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, power: float = 3.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_count(attention_size=attention_size, is_optional=True)
         self.power = check_power(power)
-        self.attention_size = attention_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the maps to queries, keys, values and the output."""
-        size = self.attention_size or max(1, channels // 2)
+        size = max(1, channels // 2)
         self.create_dense("value", channels, size)
         self.create_dense("output", size, channels, initializer="zeros")
         for name in ("query", "key"):

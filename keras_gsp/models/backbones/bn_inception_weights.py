@@ -17,14 +17,13 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
 
     Args:
         model: a model that `keras_gsp.models.bn_inception` built.
-        state: the state dict (name -> array or tensor), or its file: `.npz`,
-            or `.pth` / `.pt`, which needs PyTorch and is read without running
-            code from it.
+        state: the state dict (name -> array or tensor), as
+            `torch.load(file, weights_only=True)` gives it, or an `.npz` file
+            of it, as `numpy.savez(file, **state)` writes it.
 
     Raises:
         ValueError: missing or unknown names, or other shapes.
         FileNotFoundError: no such file.
-        ImportError: a `.pth` file without PyTorch.
 
     Example:
 
@@ -38,7 +37,8 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
     ```
     """
     if isinstance(state, (str, Path)):
-        state = _read(Path(state))
+        with np.load(state, allow_pickle=False) as arrays:
+            state = dict(arrays)
     state = {
         name: np.asarray(value)
         for name, value in state.items()
@@ -99,19 +99,3 @@ def _converted(layer, state):
             )
         weights.append(value)
     return weights
-
-
-def _read(file):
-    if not file.is_file():
-        raise FileNotFoundError(f"There is no weights file at {file}.")
-    if file.suffix == ".npz":
-        with np.load(file, allow_pickle=False) as arrays:
-            return dict(arrays)
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"PyTorch must be installed to read {file.name}. Or save its "
-            "state dict with `numpy.savez` elsewhere, and name the .npz file."
-        ) from error
-    return torch.load(file, map_location="cpu", weights_only=True)

@@ -47,7 +47,7 @@ EVERYTHING = {
 }
 POOLINGS = {
     "AttentionPooling": Row({"num_queries": 3}),
-    "AverageMaxPooling": Row({"projection_size": 5}, 5),
+    "AverageMaxPooling": Row({}),
     "CBAMPooling": Row({"reduction": 2, "kernel_size": 3}, sees_neighbors=True),
     "CroWPooling": Row({}, constant="parallel"),
     "DELFPooling": Row({"hidden_size": 8}, constant="parallel"),
@@ -66,9 +66,7 @@ POOLINGS = {
     ),
     "SOLARPooling": Row({}),
     "SimPooling": Row({}),
-    "SmoothedMatchKernelPooling": Row(
-        {"projection_size": 5}, 5, sees_neighbors=True
-    ),
+    "SmoothedMatchKernelPooling": Row({}, sees_neighbors=True),
     "WELDONPooling": Row(
         {"num_largest": 3, "num_smallest": 2}, constant="parallel"
     ),
@@ -402,7 +400,6 @@ def test_wrong_inputs_are_refused(name):
 
 REFUSED = {
     "AttentionPooling": {"num_queries": [0]},
-    "AverageMaxPooling": {"projection_size": [0]},
     "CBAMPooling": {"reduction": [0], "kernel_size": [4]},
     "DELFPooling": {"hidden_size": [0]},
     "GSoPPooling": {"attention_size": [0]},
@@ -421,7 +418,7 @@ REFUSED = {
         "inverse_temperature": [0],
     },
     "OptimalTransportPooling": {"num_clusters": [0]},
-    "SOLARPooling": {"power": [0.5], "attention_size": [0]},
+    "SOLARPooling": {"power": [0.5]},
     "SimPooling": {"power": [0.5]},
     "SmoothedMatchKernelPooling": {"kernel_size": [2]},
     "WELDONPooling": {"num_largest": [0], "num_smallest": [True]},
