@@ -7,6 +7,7 @@ from typing import Any
 from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import check_files, find_root, labeled_images
+from training.datasets.tfds_source import is_prepared, tfds_images
 
 
 def published_splits(
@@ -18,10 +19,14 @@ def published_splits(
 ) -> RetrievalSplits:
     """Reads a benchmark data set and checks the number of its images.
 
-    `num_train_classes` and `expected` replace the published numbers.
+    `data_dir` may be the folder of TensorFlow Datasets, if it has prepared
+    them. `num_train_classes` and `expected` replace the published numbers.
     """
     read, counts, published = PUBLISHED[name]
-    found = read(data_dir)
+    if is_prepared(name, data_dir):
+        found = tfds_images(name, data_dir)
+    else:
+        found = read(data_dir)
     if isinstance(found, ImageSet):
         wanted = num_train_classes or published
         found = RetrievalSplits(name, *found.split(wanted, seed=None))
