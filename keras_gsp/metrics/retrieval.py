@@ -148,7 +148,7 @@ def retrieval_scores(
     groups = query_groups, gallery_groups, distractor_embeddings
     if query_items is None and gallery_items is None:
         gallery, relevance = _gallery_and_relevance(sides, *groups)
-        depth = max(1, *measures["recall_at"], *measures["map_at"])
+        depth = max([1, *measures["recall_at"], *measures["map_at"]])
         depths = {"at_least": depth, "is_complete": average_precision}
         hits = positive_ranks(sides.embeddings, gallery, relevance, **depths)
     elif query_groups is not None or reranking:

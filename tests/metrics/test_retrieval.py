@@ -159,6 +159,7 @@ def test_every_way_to_rank_equals_the_loops(way, block, monkeypatch):
     for seed, classes in enumerate((1, 2, 9, 40)):
         given = random_set(seed, classes=classes)
         scores_of_loops(*given, recall_at=(1, 3, 200), map_at=(1, 4))
+        scores_of_loops(*given, recall_at=())
     gallery = in_gallery(50)
     assert scores_of_loops(*given, **gallery)["num_dropped"] > 0
 
