@@ -27,6 +27,10 @@ class ImageSet:
         boxes: (num_images, 4), the part of each image that shows the item: x,
             y, width and height in pixels, for `evaluation_batches`.
 
+    Raises:
+        ValueError: lengths differ, a label has no class name, a class has no
+            image, or both or neither of `images` and `paths` are given.
+
     Example:
 
     ```python

@@ -36,6 +36,9 @@ class Preprocessing:
         background: color behind transparent pixels of a file: red, green and
             blue in [0, 255].
 
+    Raises:
+        ValueError: a size above `resize`, or a number out of its range.
+
     Example:
 
     ```python

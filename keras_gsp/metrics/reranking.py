@@ -52,6 +52,10 @@ def k_reciprocal(
     Returns:
         (queries, gallery), float32; smaller is nearer.
 
+    Raises:
+        ValueError: embeddings that are not finite or of different sizes, a
+            row of zeros, or a number out of its range.
+
     Example:
 
     ```python

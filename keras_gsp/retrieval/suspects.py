@@ -82,6 +82,9 @@ def suspects(
         num_neighbors: items that each is compared with, at least 2 and fewer
             than all.
 
+    Raises:
+        ValueError: fewer than two classes, too few items, zero embeddings.
+
     Example:
 
     ```python
