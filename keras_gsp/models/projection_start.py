@@ -145,7 +145,9 @@ def _start(projection, pooled, labels, shrinkage):
     if shrinkage is None:
         shrinkage = SHRINKAGE if labels else 1.0
     whitening = Whitening(size, shrinkage=shrinkage)
-    whitening.adapt(pooled, np.array(labels) if labels else None)
+    # PCA, unlike whitening, takes features that are equal within each class.
+    is_learned = labels and shrinkage < 1.0
+    whitening.adapt(pooled, np.array(labels) if is_learned else None)
     mean, kernel = (
         keras.ops.convert_to_numpy(weight).astype("float64")
         for weight in (whitening.mean, whitening.kernel)

@@ -116,7 +116,10 @@ def _whitened(rows, sides, recipe):
     found = []
     for shrinkage in SHRINKAGES:
         layer = Whitening(size, shrinkage=shrinkage)
-        layer.adapt(train, sides["train"].labels)
+        try:
+            layer.adapt(train, sides["train"].labels)
+        except ValueError:  # Features are equal within each class.
+            return _scores(rows, sides) | {"shrinkage": 1.0}
         white = {
             k: keras.ops.convert_to_numpy(layer(x)) for k, x in rows.items()
         }
