@@ -199,21 +199,7 @@ def _write(
     expected = np.asarray(embedding_of(outputs), "float32")
     numbers = list(map(str, range(len(images))))
     with whole_folder(path, overwrite=served.overwrite) as folder:
-        try:
-            with gradients_forgotten():
-                convert(_alone(served), str(folder / name))
-            embed = _RUNNERS[name](folder / name)
-            # The first image alone: the batch is dynamic.
-            found = np.concatenate([embed(images[:1]), embed(images)[1:]])
-        except ImportError:
-            raise
-        except Exception as error:  # noqa: BLE001, converters have their own
-            raise RuntimeError(
-                f"`encoder` must consist of what {name} can hold; a matrix "
-                "factorization, as of GeneralizedMaxPooling, is not among it. "
-                "`export_encoder` serves every encoder. Received: "
-                f"{type(error).__name__}: {str(error)[:500]}"
-            ) from error
+        embed, found = _converted(served, convert, folder / name, images)
         every = Canaries(numbers, images, expected, served.space)
         facts = exported_facts(served) | {
             "format": "onnx" if name == ONNX else "litert",
@@ -232,6 +218,25 @@ def _write(
             if index.match is not None:
                 facts["match_threshold"] = index.match.get_config()
         write_facts(folder, facts)
+
+
+def _converted(served, convert, path, images):
+    """Writes the file; returns what embeds with it, and the embeddings."""
+    try:
+        with gradients_forgotten():
+            convert(_alone(served), str(path))
+        embed = _RUNNERS[path.name](path)
+        # The first image alone: the batch is dynamic.
+        return embed, np.concatenate([embed(images[:1]), embed(images)[1:]])
+    except ImportError:
+        raise
+    except Exception as error:  # noqa: BLE001, converters have their own
+        raise RuntimeError(
+            f"`encoder` must consist of what {path.name} can hold; a matrix "
+            "factorization, as of GeneralizedMaxPooling, is not among it. "
+            "`export_encoder` serves every encoder. Received: "
+            f"{type(error).__name__}: {str(error)[:500]}"
+        ) from error
 
 
 def _alone(served):
