@@ -26,9 +26,16 @@ def full_matmul(one: Tensor, other: Tensor) -> Tensor:
         return numpy.matmul(one, other, precision=lax.Precision.HIGHEST)
     one, other = map(_read, (one, other))
     dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (one, other)}
-    if dtypes == {"float64"} and keras.backend.backend() == "torch":
-        # Keras rounds the result to float32 there.
-        return one @ other
+    if keras.backend.backend() == "torch":
+        import torch
+
+        kind = one.device.type
+        if kind != "meta" and torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return full_matmul(one, other)
+        if dtypes == {"float64"}:
+            # Keras rounds the result to float32 there.
+            return one @ other
     if dtypes != {"float32"} or not rounds_products():
         return ops.matmul(one, other)
     return _split_matmul(one, other)

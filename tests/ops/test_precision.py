@@ -207,6 +207,20 @@ def test_digits_survive_products_of_ten_bits(names):
         assert lost == ([] if is_marked else list(names))
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="of PyTorch alone"
+)
+def test_autocast_rounds_no_product_that_decides():
+    import torch
+
+    for name in FEW:
+        function, array = ROWS[name]()
+        tensor = ops.convert_to_tensor(array)
+        expected = float(function(tensor))
+        with torch.autocast(tensor.device.type, dtype=torch.bfloat16):
+            assert float(function(tensor)) == expected, name
+
+
 def test_full_products_have_the_digits_of_float32():
     shapes = [((7, 5), (5, 6)), ((3, 7, 5), (5, 6)), ((3, 7, 5), (1, 5, 6))]
     for one, other in shapes:
