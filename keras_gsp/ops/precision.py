@@ -113,9 +113,12 @@ def rounds_products() -> bool:
     if keras.backend.backend() == "torch":
         import torch
 
-        return torch.cuda.is_available() and (
-            torch.backends.cuda.matmul.allow_tf32
-        )
+        matmul = torch.backends.cuda.matmul
+        # From PyTorch 2.9; the older name raises where this one was set.
+        precision = getattr(matmul, "fp32_precision", None)
+        if precision is None:
+            precision = "tf32" if matmul.allow_tf32 else "ieee"
+        return torch.cuda.is_available() and precision == "tf32"
     import tensorflow as tf
 
     is_on = tf.config.experimental.tensor_float_32_execution_enabled
