@@ -7,7 +7,7 @@ might confuse, equal ones by position, wherever the products were computed.
 | symbol | name | meaning |
 | --- | --- | --- |
 | q.r - |r|^2 / 2 | `nearness` | larger is nearer, for one query |
-| 3/2 eps (d + 4) (|q| + D)^2 | `slack` | twice its rounding, D the distance |
+| 3/2 eps (d + 4) (|q| + D)^2 | `slack` | twice its rounding, D the distance; and its underflow |
 """
 
 from collections.abc import Callable, Iterable
@@ -32,6 +32,9 @@ DEVICE_QUERIES = 4096
 DEVICE_ROWS = 2**16
 DEVICE_LEAST_WORK = 2**33
 DEVICE_MOST_NUMBERS = 2**31
+# Four times what a product, a sum or a half square loses below float32's
+# smallest normal number, where an accelerator counts zero.
+UNDERFLOW = 2.0**-124
 # Candidates kept beyond those wanted where a search only keeps a fixed number.
 SPARE_CANDIDATES = 16
 # Items in a group whose nearest member counts for the bound.
@@ -304,6 +307,7 @@ def _bounds(values, lengths, size):
     squares = np.maximum(np.square(lengths) - 2.0 * values, 0)
     reach = lengths + np.sqrt(squares)
     slack = 1.5 * np.finfo("float32").eps * (size + 4) * np.square(reach)
+    slack += UNDERFLOW * (size + 4)
     bounds = values - np.where(np.isfinite(slack), slack, 0)
     return np.nextafter(bounds.astype("float32"), np.float32(-np.inf))
 

@@ -25,6 +25,9 @@ def galleries():
     far[0] *= 1e4
     yield "one far away", far
     yield "one item", far[:1]
+    tiny = draw.normal(size=(200, 24)).astype("float32")
+    yield "tiny", tiny * 1e-22
+    yield "squares that an accelerator takes for zero", tiny * 1e-19
 
 
 def sorted_whole(queries, gallery, count):
