@@ -238,7 +238,7 @@ def _column(recipe, name, gallery):
     if not values:
         raise ValueError(
             "`group_by` must be `label` or a column of the run's list. "
-            f"Received: group_by={name}, columns {sorted(*rows[:1])}."
+            f"Received: group_by={name}, columns {[*rows[0]] if rows else []}."
         )
     return [values[path] for path in gallery.paths]
 

@@ -81,7 +81,7 @@ class ExportSearch:
         answer = self.call("embed", image_bytes=[contents])
         _check_read(answer["status"])
         left_out = None if without is None else [without]
-        found = self._index.search(
+        found: Any = self._index.search(
             answer["embedding"],
             k,
             exclude_ids=left_out,

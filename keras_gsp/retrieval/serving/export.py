@@ -356,7 +356,8 @@ class _ServedGallery:
         if group_by is not None:
             check_columns([group_by], gallery.columns, "group_by")
             columns["groups"] = gallery.columns[group_by]
-            arrays["codes"] = np.unique(columns["groups"], return_inverse=1)[1]
+            found = np.unique(columns["groups"], return_inverse=True)
+            arrays["codes"] = found[1]
         for name, values in columns.items():
             is_text = values.dtype.kind == "U"
             arrays[name] = values.astype(object) if is_text else values

@@ -259,8 +259,13 @@ def _reasons(contents, boxes, status, max_pixels):
     """Replaces the status of images refused for their size or their box."""
     nothing = tf.zeros([2], "int64")
     sides, is_read = _each(upright_sides, (contents,), nothing)
-    words = [tf.strings.as_string(boxes[:, i]) for i in range(4)]
-    message = "outside of the image: box=" + tf.strings.join(words, ", ")
+
+    def text(rows):
+        words = tf.strings.as_string(rows)
+        return tf.strings.reduce_join(words, 1, separator=", ")
+
+    message = "outside of its (" + text(sides[:, ::-1]) + ") pixels: box=("
+    message += text(boxes) + ")"
     is_bad = is_read & ~are_inside(boxes, sides)
     status = tf.where(is_bad, message, status)
     pixels = tf.reduce_prod(sides, axis=1)

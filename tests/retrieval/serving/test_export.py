@@ -356,8 +356,8 @@ def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
     status = found["status"].tolist()
     assert status[:2] == ["ok", "ok"]
     assert status[2:] == [
-        "outside of the image: box=30, 0, 90, 5",
-        "outside of the image: box=-1, 0, 5, 5",
+        "outside of its (63, 36) pixels: box=(30, 0, 90, 5)",
+        "outside of its (45, 36) pixels: box=(-1, 0, 5, 5)",
     ]
     batch = gsp.data.evaluation_batches(
         files[1:2], size=24, resize=24, boxes=boxes[1:2]

@@ -103,7 +103,7 @@
       class: `neighbor ${limit === null ? "plain" : isMatch ? "" : "wrong"}`,
       onclick: () => explain(one, why),
     }, shown, make("span", { class: "under" }, ...breakable(one.label || one.name)),
-    one.count ? make("span", { class: "under quiet" }, `${one.item}: ${one.count} image${one.count === 1 ? "" : "s"}`) : null,
+    one.count ? make("span", { class: "under quiet" }, `${one.item === one.label ? "" : `${one.item}: `}${one.count} image${one.count === 1 ? "" : "s"}`) : null,
     one.distance < SAME ? make("span", { class: "under strong" }, "this is the query") : null,
     make("span", { class: "under quiet" }, one.distance.toFixed(3)));
   }

@@ -120,10 +120,10 @@ def letters(settings: Settings) -> Task:
 
 def collages(settings: Settings, seed: int) -> Task:
     """Pictures in one of four cells, and a network that knows ImageNet."""
-    size, made = settings.pixels, partial(collage_splits, settings.collages)
+    size, place = settings.pixels, str(settings.collages)
     splits, alone = (
-        made(canvas_size=size, distractors=is_among, seed=seed)
-        for is_among in (True, False)
+        collage_splits(place, canvas_size=size, distractors=one, seed=seed)
+        for one in (True, False)
     )
 
     def cell(canvases, own):
@@ -143,7 +143,8 @@ def among_others(
     """A task of splits whose subjects are in known cells of four."""
     starts = each(lambda cell: np.stack([cell // 2, cell % 2], 1) / 2, cells)
     return Task(
-        *(sides_of(splits, name) for name in ("images", "labels")),
+        sides_of(splits, "images"),
+        sides_of(splits, "labels"),
         each(lambda start: np.concatenate([start, start + 0.5], 1), starts),
         *(network, crop, 0.5, count),
     )
@@ -341,9 +342,8 @@ class Looks:
                     if found > best[0]:
                         best = found, made.get_weights()
                 some = np.asarray(chosen)
-                learner.train_on_batch(
-                    maps["train"][some], labels["train"][some]
-                )
+                images, classes = maps["train"][some], labels["train"][some]
+                learner.train_on_batch(images, classes)
         made.set_weights(best[1])
         return made
 
@@ -356,14 +356,14 @@ class Looks:
             looks["second"] = second
             if first["test"].shape == second["test"].shape:
                 looks["sum"] = each(np.add, first, second)
-        labels = self.task.labels
-        found = {k: each(scores, one, labels) for k, one in looks.items()}
+        own = self.task.labels
+        found = {k: each(scores, one, own) for k, one in looks.items()}
         chosen = max(found, key=lambda k: found[k]["validation"]["map_at_r"])
         best = found[chosen]["test"]
         row = {k: 100 * one["test"]["map_at_r"] for k, one in found.items()}
         row |= {k: 100 * best[k] for k in ("map_at_r", "precision_at_1")}
-        row["queries"] = 100 * best["per_query"]["map_at_r"]
-        row["chosen"] = chosen
+        queries = 100 * best["per_query"]["map_at_r"]
+        row |= {"chosen": chosen, "queries": queries}
         if boxes is not None and self.task.true_boxes:
             middle = (boxes[:, :2] + boxes[:, 2:]) / 2
             true = self.task.true_boxes["test"]
@@ -396,8 +396,8 @@ def _joined(name, runs, classes):
     kind = name.partition(",")[0] if name.startswith("raw") else "GSP"
     base = f"{kind}, whole"
     if name != base:
-        pair = ([run[k]["queries"] for run in runs] for k in (name, base))
-        found = gsp.metrics.paired_difference(*pair, classes)
+        queries = [[run[k]["queries"] for run in runs] for k in (name, base)]
+        found = gsp.metrics.paired_difference(queries[0], queries[1], classes)
         row["over"] = base
         row["gain"] = [found[key] for key in ("difference", "low", "high")]
     return row

@@ -63,7 +63,7 @@ def test_second_looks_are_measured_beside_other_boxes(tmp_path):
 
 
 def test_second_looks_find_pictures_among_others(tmp_path):
-    layouts.folder(tmp_path / "images", "abcdefghijkl", images=6)
+    layouts.folder(tmp_path / "images", "abcdefghijkl", images=10)
     settings = two_looks.Settings(collages=tmp_path / "images", pixels=32)
     task = two_looks.collages(settings, 0)
     alone = collage_splits(
