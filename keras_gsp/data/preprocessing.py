@@ -27,7 +27,9 @@ class Preprocessing:
     another range has a layer for it.
 
     Args:
-        size: side of the result in pixels, or (height, width).
+        size: side of the result in pixels, or (height, width). `None`, with
+            `resize=None`: each image whole, at its own size, in batches of
+            one, for a model such as `TwoLooks` that resizes itself.
         resize: length of the shorter side before the crop, in pixels, at
             least `size`. Equal to `size`: the largest centered square.
             `None`: the whole image, whose proportions change.
@@ -52,7 +54,7 @@ class Preprocessing:
     ```
     """
 
-    size: int | tuple[int, int] = 227
+    size: int | tuple[int, int] | None = 227
     resize: float | None = 256
     _: dataclasses.KW_ONLY
     channels: int = 3
@@ -64,10 +66,13 @@ class Preprocessing:
             if isinstance(getattr(self, name), list):  # as JSON keeps a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = self._sides()
-        if len(sides) != 2 or not all(is_integer(s, least=1) for s in sides):
+        is_open = (self.size, self.resize) == (None, None)
+        are_counts = all(is_integer(side, least=1) for side in sides)
+        if not (is_open or are_counts and len(sides) == 2):
             raise ValueError(
-                "`size` must be an integer of at least 1, or (height, width). "
-                f"Received: size={self.size}."
+                "`size` must be an integer of at least 1, (height, width), or "
+                "None with resize=None. Received: "
+                f"size={self.size}, resize={self.resize}."
             )
         if self.resize is not None and max(sides) > self.resize:
             raise ValueError(
@@ -84,19 +89,19 @@ class Preprocessing:
             )
 
     @property
-    def height(self) -> int:
-        """Height of the result in pixels."""
-        return int(self._sides()[0])
+    def height(self) -> int | None:
+        """Height of the result in pixels, `None` if it is the image's."""
+        return self._sides()[0]
 
     @property
-    def width(self) -> int:
-        """Width of the result in pixels."""
-        return int(self._sides()[1])
+    def width(self) -> int | None:
+        """Width of the result in pixels, `None` if it is the image's."""
+        return self._sides()[1]
 
     @property
     def crop_fraction(self) -> float | None:
         """Side of the kept square over the shorter side; `None`: all kept."""
-        return self.resize and max(self.height, self.width) / self.resize
+        return self.resize and max(self._sides()) / self.resize
 
     def decode(self, contents: Tensor, window: Any = None) -> Tensor:
         """Decodes one file, bytes: turn upright, crop, resize.
@@ -162,8 +167,11 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     own = getattr(encoder, "preprocessing", None)
     if isinstance(own, Preprocessing):
         return own
-    layers = layers_at_any_depth(encoder)
-    found = [getattr(layer, "preprocessing", None) for layer in layers]
+    found = []
+    for layer in layers_at_any_depth(encoder):
+        found.append(getattr(layer, "preprocessing", None))
+        if getattr(layer, "takes_originals", False):  # Its encoders do not.
+            return found[-1] or Preprocessing(None, None)
     found = [one for one in found if isinstance(one, Preprocessing)]
     return agreed({f"layer {n}": one for n, one in enumerate(found)})
 

@@ -62,6 +62,7 @@ def test_it_is_saved_and_compared_by_its_arguments():
     ("arguments", "message"),
     [
         ({"size": 0}, "size=0"),
+        ({"size": None}, "size=None, resize=256"),
         ({"size": (3,)}, r"size=\(3,\)"),
         ({"size": 300}, "size=300, resize=256"),
         ({"channels": 4}, "channels=4"),

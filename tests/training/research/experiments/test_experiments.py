@@ -8,6 +8,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 from tests.training.datasets import layouts
+from training.datasets.collage import collage_splits
 from training.recipes.backbone import build_backbone
 from training.research.experiments import (
     cifar_classifier,
@@ -59,6 +60,22 @@ def test_second_looks_are_measured_beside_other_boxes(tmp_path):
         assert 0 <= rows[name]["hit"] <= 100
         assert rows[name]["over"] == "GSP, whole" and "sum" in rows[name]
     assert rows["box of center"]["hit"] == 0
+
+
+def test_second_looks_find_pictures_among_others(tmp_path):
+    layouts.folder(tmp_path / "images", "abcdefghijkl", images=10)
+    settings = two_looks.Settings(collages=tmp_path / "images", pixels=32)
+    task = two_looks.collages(settings, 0)
+    alone = collage_splits(
+        tmp_path / "images", canvas_size=32, distractors=False
+    )
+    for side, own in (("train", alone.train), ("test", alone.test)):
+        pixels, boxes = task.images[side], task.true_boxes[side]
+        assert len(pixels) == len(own.images) and 0 < boxes[:, :2].mean() < 0.5
+        for canvas, box, one in zip(pixels, boxes, own.images, strict=True):
+            top, left, bottom, right = (box * 32).astype(int)
+            np.testing.assert_array_equal(canvas[top:bottom, left:right], one)
+        assert task.labels[side].tolist() == own.labels.tolist()
 
 
 def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
