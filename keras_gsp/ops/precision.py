@@ -26,9 +26,16 @@ def full_matmul(one: Tensor, other: Tensor) -> Tensor:
         return numpy.matmul(one, other, precision=lax.Precision.HIGHEST)
     one, other = map(_read, (one, other))
     dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (one, other)}
-    if dtypes == {"float64"} and keras.backend.backend() == "torch":
-        # Keras rounds the result to float32 there.
-        return one @ other
+    if keras.backend.backend() == "torch":
+        import torch
+
+        kind = one.device.type
+        if kind != "meta" and torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return full_matmul(one, other)
+        if dtypes == {"float64"}:
+            # Keras rounds the result to float32 there.
+            return one @ other
     if dtypes != {"float32"} or not rounds_products():
         return ops.matmul(one, other)
     return _split_matmul(one, other)
@@ -106,9 +113,12 @@ def rounds_products() -> bool:
     if keras.backend.backend() == "torch":
         import torch
 
-        return torch.cuda.is_available() and (
-            torch.backends.cuda.matmul.allow_tf32
-        )
+        matmul = torch.backends.cuda.matmul
+        # From PyTorch 2.9; the older name raises where this one was set.
+        precision = getattr(matmul, "fp32_precision", None)
+        if precision is None:
+            precision = "tf32" if matmul.allow_tf32 else "ieee"
+        return torch.cuda.is_available() and precision == "tf32"
     import tensorflow as tf
 
     is_on = tf.config.experimental.tensor_float_32_execution_enabled

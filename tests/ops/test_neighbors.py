@@ -94,8 +94,12 @@ def test_a_gallery_too_large_for_the_accelerator_stays_on_the_host(monkeypatch):
     np.testing.assert_array_equal(found[:, 0], np.arange(60))
 
 
-def test_a_cpu_is_no_accelerator():
+def test_a_cpu_is_no_accelerator(monkeypatch):
     if keras.backend.backend() == "torch":  # Keras lists no devices there.
+        import torch
+
+        # As beside a GPU, with KERAS_TORCH_DEVICE=cpu.
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         on_cpu = keras.ops.ones(1).device.type == "cpu"
     else:
         devices = keras.distribution.list_devices()

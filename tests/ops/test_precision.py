@@ -8,6 +8,7 @@ import pytest
 from keras import ops
 
 import keras_gsp as gsp
+from keras_gsp.ops import precision
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.precision import exact_mean, full_matmul
 from tests.gradients import gradients
@@ -15,6 +16,9 @@ from tests.layers.pooling.test_poolings import POOLINGS, built
 from tests.losses.tables import CASES, make, table
 from tests.rounded_products import products_on_jax, rounded_products
 
+on_torch = pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="of PyTorch alone"
+)
 on_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="other backends have no jaxprs"
 )
@@ -205,6 +209,38 @@ def test_digits_survive_products_of_ten_bits(names):
                 <= bound
             ]
         assert lost == ([] if is_marked else list(names))
+
+
+@on_torch
+def test_every_setting_of_pytorch_that_rounds_is_seen(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    matmul = torch.backends.cuda.matmul
+    assert not precision.rounds_products()
+    rows = [(matmul, "allow_tf32", True, False)]
+    if hasattr(matmul, "fp32_precision"):
+        rows.append((matmul, "fp32_precision", "tf32", "none"))
+        rows.append((torch.backends, "fp32_precision", "tf32", "none"))
+    for owner, name, on, off in rows:
+        setattr(owner, name, on)
+        try:
+            assert precision.rounds_products(), (owner, name)
+        finally:
+            setattr(owner, name, off)
+        assert not precision.rounds_products(), (owner, name)
+
+
+@on_torch
+def test_autocast_rounds_no_product_that_decides():
+    import torch
+
+    for name in FEW:
+        function, array = ROWS[name]()
+        tensor = ops.convert_to_tensor(array)
+        expected = float(function(tensor))
+        with torch.autocast(tensor.device.type, dtype=torch.bfloat16):
+            assert float(function(tensor)) == expected, name
 
 
 def test_full_products_have_the_digits_of_float32():
