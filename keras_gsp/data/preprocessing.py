@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_gsp.data import crops, pillow_decoding
 from keras_gsp.data.decoding import MAX_PIXELS, WHITE, cut_array, cut_encoded
@@ -24,7 +25,8 @@ class Preprocessing:
     The image is turned upright (Exif orientation), scaled until its shorter
     side has `resize` pixels, and cropped to its central `size` pixels, all in
     one bilinear resize. Pixels stay uint8 in [0, 255]; an encoder that needs
-    another range has a layer for it.
+    another range has a layer for it, which `build_encoder` adds for a `scale`
+    or an `offset`. `from_converter` reads all from a preset of keras-hub.
 
     Args:
         size: side of the result in pixels, or (height, width).
@@ -35,6 +37,8 @@ class Preprocessing:
         max_pixels: largest number of pixels of a file to decode.
         background: color behind transparent pixels of a file: red, green and
             blue in [0, 255].
+        scale, offset: what the encoder's layer multiplies pixels with, and
+            adds then: a number or one for each channel. Default 1.0 and 0.0.
 
     Raises:
         ValueError: a size above `resize`, or a number out of its range.
@@ -58,9 +62,11 @@ class Preprocessing:
     channels: int = 3
     max_pixels: int = MAX_PIXELS
     background: tuple[int, int, int] = WHITE
+    scale: float | tuple[float, ...] = 1.0
+    offset: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("size", "background"):
+        for name in ("size", "background", "scale", "offset"):
             if isinstance(getattr(self, name), list):  # as JSON keeps a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = self._sides()
@@ -82,6 +88,40 @@ class Preprocessing:
                 "`background` must be three integers in [0, 255]. "
                 f"Received: background={self.background}."
             )
+
+    @classmethod
+    def from_converter(
+        cls, converter: Any, size: int | tuple[int, int] | None = None
+    ) -> "Preprocessing":
+        """Reads size, crop and pixel range of an image converter of keras-hub.
+
+        `converter` is `keras_hub.layers.ImageConverter.from_preset(...)`, with
+        `image_size`, `crop_to_aspect_ratio`, `scale` and `offset`; `size`
+        replaces its own. Raises `ValueError` for one that pads, that crops to
+        a rectangle, or that has no size where none is given. Images are resized
+        bilinearly whatever its `interpolation`.
+        """
+        size = size or converter.image_size
+        sides = (size, size) if isinstance(size, int) else tuple(size or ())
+        is_cropped = converter.crop_to_aspect_ratio
+        pads = getattr(converter, "pad_to_aspect_ratio", False)
+        if not sides or pads or (is_cropped and sides[0] != sides[1]):
+            raise ValueError(
+                "`converter` must have an `image_size`, or be given a `size`, "
+                "and must crop to a square or not at all. Received: "
+                f"image_size={converter.image_size}, size={size}, "
+                f"crop_to_aspect_ratio={is_cropped}, "
+                f"pad_to_aspect_ratio={pads}."
+            )
+        scale, offset = (
+            default if value is None else np.asarray(value).tolist()
+            for value, default in (
+                (converter.scale, 1.0),
+                (converter.offset, 0.0),
+            )
+        )
+        resize = sides[0] if is_cropped else None
+        return cls(sides, resize, scale=scale, offset=offset)
 
     @property
     def height(self) -> int:

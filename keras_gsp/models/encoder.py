@@ -1,6 +1,7 @@
 """Builds encoders: the model from images to embeddings."""
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -15,6 +16,9 @@ from keras_gsp.ops.arguments import check_choice, check_count, check_integer
 from keras_gsp.ops.masked_reductions import kept_from_mask, zero_where_empty
 from keras_gsp.ops.normalization import check_normalization
 from keras_gsp.ops.tensor import Tensor
+
+# A class token and the registers of today's transformers, and some more.
+MOST_PREFIX_TOKENS = 10
 
 
 def build_encoder(
@@ -68,7 +72,8 @@ def build_encoder(
             `GeneralizedSumPooling` matches projected features and pools the
             backbone's: GeM + GSP of its paper.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
-            encoder; indexes and exports then crop images alike.
+            encoder; indexes and exports then crop images alike. Its `scale`
+            and `offset` become a layer before the backbone.
         lora_rank: rank of low-rank factors (LoRA) that are trained in place of
             the backbone's weights, at least 1, for example 8. Freezes
             `backbone` but for factors and biases of dense and attention
@@ -113,7 +118,7 @@ def build_encoder(
     """
     check_normalization(normalization)
     check_count(is_optional=True, embedding_size=embedding_size)
-    inputs, features = _feature_output(backbone)
+    inputs, features = _feature_output(backbone, _scaling(preprocessing))
     _check_prefix(features, prefix_tokens, prefix, grid_shape)
     if preprocessing is not None:
         _check_size(inputs, preprocessing)
@@ -204,7 +209,16 @@ def _check_size(inputs, preprocessing):
             )
 
 
-def _feature_output(backbone):
+def _scaling(preprocessing):
+    """The layer from pixels to the backbone's range; None: as they are."""
+    scale = getattr(preprocessing, "scale", 1.0)
+    offset = getattr(preprocessing, "offset", 0.0)
+    if scale == 1.0 and offset == 0.0:
+        return None
+    return keras.layers.Rescaling(scale, offset, name="pixel_range")
+
+
+def _feature_output(backbone, scaling):
     if not getattr(backbone, "built", False) or not backbone.outputs:
         raise ValueError(
             "`backbone` must be a built Keras model. Received: "
@@ -218,20 +232,28 @@ def _feature_output(backbone):
             "it without its top and its pooling, or end it before them: "
             "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
-    if type(backbone).__name__ in ("Functional", "Sequential"):
+    is_plain = type(backbone).__name__ in ("Functional", "Sequential")
+    if is_plain and scaling is None:
         return list(backbone.inputs), features
     # A subclass, as those of keras-hub, can only be saved as a whole.
     inputs = keras.tree.map_structure(
         lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name),
-        backbone.input,
+        input_of(backbone),
     )
-    return keras.tree.flatten(inputs), backbone(inputs)
+    given = inputs
+    if scaling is not None:
+        given = keras.tree.map_structure(
+            lambda x: scaling(x) if len(x.shape) == 4 else x, inputs
+        )
+    return keras.tree.flatten(inputs), backbone(given)
 
 
 def _patches(inputs, tokens, prefix_tokens, grid_shape):
     """The tokens after the prefix, as a map if they have a grid."""
     if grid_shape is None and mask_of(tokens) is None:
         grid_shape = _patch_grid(inputs, tokens, prefix_tokens)
+        if grid_shape is None and not prefix_tokens:
+            _warn_of_prefix(inputs, tokens)
     if grid_shape is not None:
         return TokenGrid(
             grid_shape, prefix_tokens=prefix_tokens, name="patches"
@@ -239,6 +261,20 @@ def _patches(inputs, tokens, prefix_tokens, grid_shape):
     if not prefix_tokens:
         return tokens
     return PatchTokens(prefix_tokens, name="patches")(tokens)
+
+
+def _warn_of_prefix(inputs, tokens):
+    """Warns where patches fill a grid, but for a few leading tokens."""
+    for count in range(1, MOST_PREFIX_TOKENS):
+        if grid := _patch_grid(inputs, tokens, count):
+            warnings.warn(
+                f"`prefix_tokens` is 0, and the backbone gives {count} tokens "
+                f"more than {grid[0]} x {grid[1]} patches: class and register "
+                f"tokens are pooled as if they were patches. Set prefix_tokens="
+                f'{count}, or prefix="keep" where that is meant.',
+                stacklevel=4,
+            )
+            return
 
 
 def _prefix(tokens, count):
