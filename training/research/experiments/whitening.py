@@ -159,7 +159,8 @@ def summary(
     name: str, folds: list[dict], classes: list, over: str = BEST
 ) -> dict[str, Any]:
     """A row's means over folds, and its paired gain over another row."""
-    row = {"name": name, "chosen": [f[name].get("chosen", "") for f in folds]}
+    row: dict[str, Any] = {"name": name}
+    row["chosen"] = [f[name].get("chosen", "") for f in folds]
     for key in SCORES:
         if key in folds[0][name]:
             row[key] = float(np.mean([one[name][key] for one in folds]))
