@@ -95,33 +95,26 @@ class Preprocessing:
     ) -> "Preprocessing":
         """Reads size, crop and pixel range of an image converter of keras-hub.
 
-        `converter` is `keras_hub.layers.ImageConverter.from_preset(...)`, with
-        `image_size`, `crop_to_aspect_ratio`, `scale` and `offset`; `size`
-        replaces its own. Raises `ValueError` for one that pads, that crops to
-        a rectangle, or that has no size where none is given. Images are resized
-        bilinearly whatever its `interpolation`.
+        `size` replaces that of `keras_hub.layers.ImageConverter`. Raises
+        `ValueError` for one without size, that pads, or that crops to a
+        rectangle. Images are resized bilinearly whatever its `interpolation`.
         """
-        size = size or converter.image_size
-        sides = (size, size) if isinstance(size, int) else tuple(size or ())
-        is_cropped = converter.crop_to_aspect_ratio
+        size = size or converter.image_size or ()
+        sides = (size, size) if isinstance(size, int) else tuple(size)
+        crops_to = converter.crop_to_aspect_ratio
         pads = getattr(converter, "pad_to_aspect_ratio", False)
-        if not sides or pads or (is_cropped and sides[0] != sides[1]):
+        if not sides or pads or (crops_to and sides[0] != sides[1]):
             raise ValueError(
                 "`converter` must have an `image_size`, or be given a `size`, "
-                "and must crop to a square or not at all. Received: "
-                f"image_size={converter.image_size}, size={size}, "
-                f"crop_to_aspect_ratio={is_cropped}, "
+                "and crop to a square or not at all. Received: size="
+                f"{sides}, crop_to_aspect_ratio={crops_to}, "
                 f"pad_to_aspect_ratio={pads}."
             )
-        scale, offset = (
-            default if value is None else np.asarray(value).tolist()
-            for value, default in (
-                (converter.scale, 1.0),
-                (converter.offset, 0.0),
-            )
-        )
-        resize = sides[0] if is_cropped else None
-        return cls(sides, resize, scale=scale, offset=offset)
+        own = {name: getattr(converter, name) for name in ("scale", "offset")}
+        own = {
+            k: np.asarray(x).tolist() for k, x in own.items() if x is not None
+        }
+        return cls(sides, sides[0] if crops_to else None, **own)
 
     @property
     def height(self) -> int:

@@ -17,9 +17,6 @@ from keras_gsp.ops.masked_reductions import kept_from_mask, zero_where_empty
 from keras_gsp.ops.normalization import check_normalization
 from keras_gsp.ops.tensor import Tensor
 
-# A class token and the registers of today's transformers, and some more.
-MOST_PREFIX_TOKENS = 10
-
 
 def build_encoder(
     backbone: keras.Model,
@@ -118,7 +115,7 @@ def build_encoder(
     """
     check_normalization(normalization)
     check_count(is_optional=True, embedding_size=embedding_size)
-    inputs, features = _feature_output(backbone, _scaling(preprocessing))
+    inputs, features = _feature_output(backbone, preprocessing)
     _check_prefix(features, prefix_tokens, prefix, grid_shape)
     if preprocessing is not None:
         _check_size(inputs, preprocessing)
@@ -209,16 +206,7 @@ def _check_size(inputs, preprocessing):
             )
 
 
-def _scaling(preprocessing):
-    """The layer from pixels to the backbone's range; None: as they are."""
-    scale = getattr(preprocessing, "scale", 1.0)
-    offset = getattr(preprocessing, "offset", 0.0)
-    if scale == 1.0 and offset == 0.0:
-        return None
-    return keras.layers.Rescaling(scale, offset, name="pixel_range")
-
-
-def _feature_output(backbone, scaling):
+def _feature_output(backbone, preprocessing):
     if not getattr(backbone, "built", False) or not backbone.outputs:
         raise ValueError(
             "`backbone` must be a built Keras model. Received: "
@@ -232,8 +220,13 @@ def _feature_output(backbone, scaling):
             "it without its top and its pooling, or end it before them: "
             "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
+    scale, offset = (
+        getattr(preprocessing, name, plain)
+        for name, plain in (("scale", 1.0), ("offset", 0.0))
+    )
+    is_scaled = (scale, offset) != (1.0, 0.0)
     is_plain = type(backbone).__name__ in ("Functional", "Sequential")
-    if is_plain and scaling is None:
+    if is_plain and not is_scaled:
         return list(backbone.inputs), features
     # A subclass, as those of keras-hub, can only be saved as a whole.
     inputs = keras.tree.map_structure(
@@ -241,10 +234,9 @@ def _feature_output(backbone, scaling):
         input_of(backbone),
     )
     given = inputs
-    if scaling is not None:
-        given = keras.tree.map_structure(
-            lambda x: scaling(x) if len(x.shape) == 4 else x, inputs
-        )
+    if is_scaled:
+        layer = keras.layers.Rescaling(scale, offset, name="pixel_range")
+        given = keras.tree.map_structure(layer, inputs)
     return keras.tree.flatten(inputs), backbone(given)
 
 
@@ -265,13 +257,12 @@ def _patches(inputs, tokens, prefix_tokens, grid_shape):
 
 def _warn_of_prefix(inputs, tokens):
     """Warns where patches fill a grid, but for a few leading tokens."""
-    for count in range(1, MOST_PREFIX_TOKENS):
+    for count in range(1, 10):
         if grid := _patch_grid(inputs, tokens, count):
             warnings.warn(
-                f"`prefix_tokens` is 0, and the backbone gives {count} tokens "
-                f"more than {grid[0]} x {grid[1]} patches: class and register "
-                f"tokens are pooled as if they were patches. Set prefix_tokens="
-                f'{count}, or prefix="keep" where that is meant.',
+                f"`prefix_tokens` is 0, and the tokens are {count} more than "
+                f"{grid[0]} x {grid[1]} patches: class tokens are pooled as "
+                f'patches. Set prefix_tokens={count}, or prefix="keep".',
                 stacklevel=4,
             )
             return
