@@ -25,11 +25,11 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.research.experiments import whitening
-from training.research.experiments.whitening import BEST, WHITENED, tables
 from training.research.report import run_measurement
 
+BEST, WHITENED, tables = whitening.BEST, whitening.WHITENED, whitening.tables
+
 STARTS = "random", "PCA", "whitening"
-__all__ = ["Settings", "measure", "tables"]
 POOLINGS: dict[str, Callable[[], Any]] = {
     "average": keras.layers.GlobalAveragePooling2D,
     "GeM": gsp.layers.GeneralizedMeanPooling,
@@ -56,21 +56,17 @@ class Settings(whitening.Settings):
     """Learning rates, chosen on validation classes."""
     steps: int = 200
     """Training steps."""
-    classes_per_batch: int = 8
-    """Classes in a batch, of 4 images each."""
 
     SMALL = {
         **{"pixels": 32, "size": 4, "rates": (1e-3,), "steps": 2},
-        **{"classes_per_batch": 2, "poolings": ("average", "GSP + GeM")},
+        "poolings": ("average", "GSP + GeM"),
     }
 
 
 class Heads:
     """Heads of one pooling, one after the other: compiled once."""
 
-    def __init__(
-        self, settings: Settings, pooling: Any, maps: np.ndarray
-    ) -> None:
+    def __init__(self, settings: Any, pooling: Any, maps: np.ndarray) -> None:
         self.settings, self.maps = settings, maps
         if not hasattr(pooling, "adapt"):
             # Nothing is learned before the projection: pooled once.
@@ -92,17 +88,21 @@ class Heads:
         """Test scores at the rate and weights that validate best."""
 
         def scores(side):
-            rows = self.encoder.predict(
-                self.maps[sides[side]], batch_size=128, verbose=0
-            )
+            some = sides[side]
+            rows = self.encoder.predict(self.maps[some], 128, verbose=0)
             return gsp.metrics.retrieval_scores(
-                rows, labels[sides[side]], per_query=True
+                rows, labels[some], per_query=True
             )
 
         best: Any = (-1.0,)
         chosen = sides["train"]
         for rate in self.settings.rates:
-            self._reset(rate)
+            # As before the first step of the first head.
+            self.learner.set_weights(self.first)
+            optimizer = self.learner.optimizer
+            for one, value in zip(optimizer.variables, self.state, strict=True):
+                one.assign(value)
+            optimizer.learning_rate = rate
             if start != "random":
                 own = shrinkage if start == "whitening" else 1.0
                 every = self.maps[chosen], labels[chosen]
@@ -110,7 +110,7 @@ class Heads:
             untrained = scores("test")["map_at_r"]
             batches = gsp.data.class_balanced_batches(
                 labels[chosen],
-                classes_per_batch=self.settings.classes_per_batch,
+                classes_per_batch=min(8, len(set(labels[chosen]))),
                 samples_per_class=4,
             )
             steps = self.settings.steps
@@ -133,14 +133,6 @@ class Heads:
             pooling=pooling,
             **options,
         )
-
-    def _reset(self, rate):
-        """Everything as before the first step of the first head."""
-        self.learner.set_weights(self.first)
-        optimizer = self.learner.optimizer
-        for one, value in zip(optimizer.variables, self.state, strict=True):
-            one.assign(value)
-        optimizer.learning_rate = rate
 
 
 def measure(settings: Settings) -> dict:
