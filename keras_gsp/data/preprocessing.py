@@ -99,8 +99,8 @@ class Preprocessing:
         `ValueError` for one without size, that pads, or that crops to a
         rectangle. Images are resized bilinearly whatever its `interpolation`.
         """
-        size = size or converter.image_size or ()
-        sides = (size, size) if isinstance(size, int) else tuple(size)
+        found: Any = size or converter.image_size or ()
+        sides: Any = (found, found) if is_integer(found) else tuple(found)
         crops_to = converter.crop_to_aspect_ratio
         pads = getattr(converter, "pad_to_aspect_ratio", False)
         if not sides or pads or (crops_to and sides[0] != sides[1]):
