@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_gsp.data import crops, pillow_decoding
 from keras_gsp.data.decoding import MAX_PIXELS, WHITE, cut_array, cut_encoded
@@ -24,7 +25,8 @@ class Preprocessing:
     The image is turned upright (Exif orientation), scaled until its shorter
     side has `resize` pixels, and cropped to its central `size` pixels, all in
     one bilinear resize. Pixels stay uint8 in [0, 255]; an encoder that needs
-    another range has a layer for it.
+    another range has a layer for it, which `build_encoder` adds for a `scale`
+    or an `offset`. `from_converter` reads all from a preset of keras-hub.
 
     Args:
         size: side of the result in pixels, or (height, width). `None`, with
@@ -37,6 +39,8 @@ class Preprocessing:
         max_pixels: largest number of pixels of a file to decode.
         background: color behind transparent pixels of a file: red, green and
             blue in [0, 255].
+        scale, offset: what the encoder's layer multiplies pixels with, and
+            adds then: a number or one for each channel. Default 1.0 and 0.0.
 
     Raises:
         ValueError: a size above `resize`, or a number out of its range.
@@ -60,9 +64,11 @@ class Preprocessing:
     channels: int = 3
     max_pixels: int = MAX_PIXELS
     background: tuple[int, int, int] = WHITE
+    scale: float | tuple[float, ...] = 1.0
+    offset: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("size", "background"):
+        for name in ("size", "background", "scale", "offset"):
             if isinstance(getattr(self, name), list):  # as JSON keeps a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = self._sides()
@@ -87,6 +93,33 @@ class Preprocessing:
                 "`background` must be three integers in [0, 255]. "
                 f"Received: background={self.background}."
             )
+
+    @classmethod
+    def from_converter(
+        cls, converter: Any, size: int | tuple[int, int] | None = None
+    ) -> "Preprocessing":
+        """Reads size, crop and pixel range of an image converter of keras-hub.
+
+        `size` replaces that of `keras_hub.layers.ImageConverter`. Raises
+        `ValueError` for one without size, that pads, or that crops to a
+        rectangle. Images are resized bilinearly whatever its `interpolation`.
+        """
+        found: Any = size or converter.image_size or ()
+        sides: Any = (found, found) if is_integer(found) else tuple(found)
+        crops_to = converter.crop_to_aspect_ratio
+        pads = getattr(converter, "pad_to_aspect_ratio", False)
+        if not sides or pads or (crops_to and sides[0] != sides[1]):
+            raise ValueError(
+                "`converter` must have an `image_size`, or be given a `size`, "
+                "and crop to a square or not at all. Received: size="
+                f"{sides}, crop_to_aspect_ratio={crops_to}, "
+                f"pad_to_aspect_ratio={pads}."
+            )
+        own = {name: getattr(converter, name) for name in ("scale", "offset")}
+        own = {
+            k: np.asarray(x).tolist() for k, x in own.items() if x is not None
+        }
+        return cls(sides, sides[0] if crops_to else None, **own)
 
     @property
     def height(self) -> int | None:
