@@ -1,9 +1,9 @@
 """Deep metric learning for Keras 3: image retrieval on unseen classes."""
 
-import os
+import os as _os
 
 try:
-    import keras  # noqa: F401
+    import keras as _keras  # noqa: F401
 except ModuleNotFoundError as error:
     if error.name not in ("tensorflow", "jax", "torch"):
         raise
@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
         'Install one: pip install "keras-gsp[tf-cpu]" (TensorFlow without a '
         'GPU), "keras-gsp[tf]", or "keras-gsp[jax]" or "keras-gsp[torch]" '
         "and set KERAS_BACKEND=jax or torch. "
-        f"Received: KERAS_BACKEND={os.environ.get('KERAS_BACKEND')!r}.",
+        f"Received: KERAS_BACKEND={_os.environ.get('KERAS_BACKEND')!r}.",
         name=error.name,
     ) from error
 

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import keras_gsp
+
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_gsp"
 # A room imports from itself and from the rooms named here.
@@ -55,6 +57,12 @@ def test_imports_point_one_way(room):
     for path in (PACKAGE / room).rglob("*.py"):
         upwards = imported_rooms(path) - ALLOWED[room] - {room}
         assert not upwards, f"{path} imports {upwards}"
+
+
+def test_the_package_has_no_names_but_its_rooms():
+    names = {name for name in vars(keras_gsp) if not name.startswith("_")}
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert names == rooms
 
 
 def test_no_two_modules_import_each_other():

@@ -102,8 +102,8 @@ def has_torchvision():
 def photos(tmp_path, request):
     """A reader's folder: 16 classes, and files that are no images."""
     rng = np.random.default_rng(0)
-    # README's projection needs more than 64 to learn from.
-    count = 9 if "README" in request.node.name else 4
+    # README's projection needs more than 128 to learn from.
+    count = 17 if "README" in request.node.name else 4
     for name in "abcdefghijklmnop":
         folder = tmp_path / "photos" / name
         folder.mkdir(parents=True)

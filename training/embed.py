@@ -81,8 +81,7 @@ class ShardWriter:
 
         @tf.function(input_signature=[tf.TensorSpec([batch_size], tf.string)])
         def embed(contents):
-            images, status = served.decoded(contents)
-            return served.embedded(images), status
+            return served.embedded_bytes(contents)
 
         self._embed = embed
 

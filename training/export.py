@@ -53,6 +53,9 @@ class Export:
     """saved_model: store the shortlist that holds an item of the right class
     with this probability, calibrated on the run's validation classes; searches
     then return `set_size` and `is_covered`."""
+    group_by: str | None = None
+    """saved_model: column of the run's list (csv), or `label`, whose groups,
+    such as products, the signature `items` finds, the best image of each."""
     data_dir: str | None = None
     """Folder or archive of the data set; by default the run's."""
     truncate_to: Annotated[int | None, positive] = None
@@ -72,6 +75,7 @@ class Export:
             ("quantization", is_model, "is for format=onnx and litert"),
             ("false_accept_rate", is_alone, "needs a gallery"),
             ("coverage", not is_model or is_alone, gallery),
+            ("group_by", not is_model or is_alone, gallery),
         ):
             value = getattr(self, name)
             if value is not None and is_wrong:
@@ -204,7 +208,13 @@ def _index(export, recipe, encoder, splits, gallery):
         # Nobody who gets the export learns where the images are kept.
         names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
     rows = embed(encoder, recipe, gallery)
-    index = gsp.retrieval.ExactIndex(rows, gallery.names, np.array(names))
+    attributes = None
+    if export.group_by not in (None, "label"):
+        values = _column(recipe, export.group_by, gallery)
+        attributes = {export.group_by: values}
+    index = gsp.retrieval.ExactIndex(
+        rows, gallery.names, np.array(names), attributes=attributes
+    )
     if export.false_accept_rate is not None:
         # Validation classes: no weight was trained on them.
         index.match = gsp.retrieval.MatchThreshold.calibrated(
@@ -215,6 +225,22 @@ def _index(export, recipe, encoder, splits, gallery):
         )
         print(index.match.table())
     return index
+
+
+def _column(recipe, name, gallery):
+    """A column of the run's list, one value for each image of the gallery."""
+    from keras_gsp.data.image_folder import csv_rows
+
+    rows = []
+    if recipe.dataset == "csv":
+        rows = csv_rows(recipe.data_dir, on_missing=recipe.corrupt_images)
+    values = {row["path"]: row[name] for row in rows if name in row}
+    if not values:
+        raise ValueError(
+            "`group_by` must be `label` or a column of the run's list. "
+            f"Received: group_by={name}, columns {[*rows[0]] if rows else []}."
+        )
+    return [values[path] for path in gallery.paths]
 
 
 def _write_model(export, encoder, options, gallery, index):
@@ -234,7 +260,7 @@ def _write_model(export, encoder, options, gallery, index):
     if files is not None:
         ids = index.ids()[some].tolist()
         options["canaries"] = dict(zip(ids, files, strict=True))
-    options["overwrite"] = True
+    options |= {"overwrite": True, "group_by": export.group_by}
     with whole_folder(export.target, overwrite=export.overwrite) as folder:
         gsp.retrieval.export_retriever(encoder, index, folder, **options)
         if gallery.images is not None:

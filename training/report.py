@@ -25,7 +25,7 @@ from training.runs.run_directory import write_text
 # First line of a report; a file without it is not replaced.
 REPORT_MARK = "<!-- keras_gsp report -->"
 PICTURE_SIDE = 112  # of queries and neighbors, pixels
-MAP_POINTS = 2_000  # about how many images are on the map
+MAP_POINTS = 1_000  # about how many images are on the map
 THUMBNAIL_SIDE = 48  # of the images on the map, pixels
 
 
@@ -40,7 +40,7 @@ class ReportCommand:
     output: Path | None = None
     """HTML file; by default report.html in the run's folder, of several
     runs beside the first one's."""
-    map: Literal["pca", "tsne"] = "pca"
+    map: Literal["tsne", "pca"] = "tsne"
     """How embeddings are laid out."""
 
     def __post_init__(self) -> None:
@@ -218,7 +218,8 @@ def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
 
     Dict with `x` and `y`, lists of values in [-1, 1], and `words`, a title.
     """
-    if method == "pca":
+    # t-SNE needs neighbors, and more than one axis.
+    if method == "pca" or min(embeddings.shape) < 5:
         centered = embeddings - embeddings.mean(axis=0)
         left, sizes, _ = np.linalg.svd(centered, full_matrices=False)
         positions = np.zeros((len(embeddings), 2))
@@ -230,9 +231,9 @@ def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
         from sklearn.manifold import TSNE
         from threadpoolctl import threadpool_limits
 
-        perplexity = min(30.0, max(1.0, (len(embeddings) - 1) / 3))
-        # For few points, threads cost more than they save.
-        with threadpool_limits(1 if len(embeddings) < 1_000 else None):
+        perplexity = min(30.0, (len(embeddings) - 1) / 3)
+        # Threads cost more than they save for so few points.
+        with threadpool_limits(1):
             positions = TSNE(
                 perplexity=perplexity, init="pca", random_state=0
             ).fit_transform(embeddings)

@@ -29,6 +29,9 @@ class SearchCommand:
     """PNG file to draw queries and neighbors into."""
     weights: bool = False
     """picture: draw what is pooled below each image."""
+    items: bool = False
+    """One image of each item, and how many of its images are as near; the
+    export needs `--group-by`."""
     label: str | None = None
     """picture: class of the images, to tell right neighbors from wrong ones;
     by default they are told apart by the export's match threshold."""
@@ -65,6 +68,11 @@ def _run(command):
             f"similarity has no parts by prototype. Received: {folder}. "
             f"{metadata.get('no_explain', '')}".strip()
         )
+    if command.items and "items" not in metadata["signatures"]:
+        raise ValueError(
+            "`items` must be left out: the export was made without "
+            f"--group-by. Received: {folder}."
+        )
     _search(command, folder)
     print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
 
@@ -75,7 +83,8 @@ def _search(command, folder):
 
     contents = [path.read_bytes() for path in command.images]
     search = ExportSearch(folder, command.data_dir)
-    answer = search.call("search_exact", image_bytes=contents)
+    signature = "items" if command.items else "search_exact"
+    answer = search.call(signature, image_bytes=contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):
         _print_neighbors(path, answer, row, top)
@@ -111,6 +120,9 @@ def _print_neighbors(path, answer, row, top):
         id_ = as_text(answer["ids"][row][rank])
         distance = answer["distances"][row][rank]
         line = f"{rank + 1:4}  {distance:8.4f}  {label:20}  {id_}"
+        if "groups" in answer:
+            group = as_text(answer["groups"][row][rank])
+            line += f"  ({group}: {answer['group_counts'][row][rank]})"
         if "is_match" in answer and not answer["is_match"][row][rank]:
             line += "  (no match)"
         print(line)

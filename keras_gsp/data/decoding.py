@@ -107,10 +107,10 @@ def _read_header(contents: bytes) -> tuple[int, int, int]:
     return height, width, orientation
 
 
-def num_pixels(contents: Tensor) -> Tensor:
-    """Returns the number of pixels of a file's contents, int64 tensor."""
+def upright_sides(contents: Tensor) -> Tensor:
+    """Returns height and width of a file's upright image, (2,) int64."""
     header = tf.cast(_header_function()(contents), "int64")
-    return header[0] * header[1]
+    return tf.where(header[2] >= 5, header[1::-1], header[:2])
 
 
 def first_words(error: Exception) -> str:
@@ -124,14 +124,14 @@ def first_words(error: Exception) -> str:
 
 def cut_encoded(
     contents: Tensor,
-    size: int | tuple[int, int],
+    size: int | tuple[int | None, int | None],
     window: Callable[[Tensor, Tensor], Tensor],
     *,
     channels: int = 3,
     max_pixels: int = MAX_PIXELS,
     background: tuple[int, int, int] = WHITE,
 ) -> Any:
-    """Decodes a window of an encoded image and resizes it.
+    """Decodes a window of an encoded image and resizes it, if a size is given.
 
     `window` maps the upright image's height and width to (top, left, height,
     width), in pixels. Only the window of a JPEG is decoded. All files come out
@@ -193,7 +193,7 @@ def _small_enough(contents, sides, max_pixels):
 
 def cut_array(
     image: Tensor,
-    size: int | tuple[int, int],
+    size: int | tuple[int | None, int | None],
     window: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """As `cut_encoded`, of pixels (height, width, channels), uint8."""
@@ -204,8 +204,10 @@ def cut_array(
 
 def _resized(pixels, size):
     """Resizes bilinearly and rounds back to uint8."""
-    # Without anti-aliasing, as the papers' code: it takes ten times as long.
     sides = (size, size) if isinstance(size, int) else tuple(size)
+    if None in sides:
+        return pixels
+    # Without anti-aliasing, as the papers' code: it takes ten times as long.
     result = tf.image.resize(pixels, sides)
     return tf.saturate_cast(tf.round(result), "uint8")
 

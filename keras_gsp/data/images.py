@@ -135,7 +135,7 @@ def evaluation_batches(
     labels: Any = None,
     *,
     preprocessing: Preprocessing | None = None,
-    size: int = 227,
+    size: int | None = 227,
     resize: int | None = None,
     boxes: Any = None,
     batch_size: int = 64,
@@ -149,7 +149,8 @@ def evaluation_batches(
         preprocessing: how images are cropped and resized, in place of `size`,
             `resize` and `max_pixels`. The published numbers are scored with
             `Preprocessing()`, which crops.
-        size: side of the result in pixels, at most `resize`.
+        size: side of the result in pixels, at most `resize`. `None`: each
+            image at its own size, in batches of one.
         resize: length of the shorter side before the crop, in pixels. `None`:
             the whole image.
         boxes: (num_images, 4), the part of each upright image to take: x and
@@ -196,6 +197,8 @@ def evaluation_batches(
         labels, class_names = _codes(labels, len(source))
     if boxes is not None:
         boxes = _checked_boxes(boxes, source)
+    if preprocessing.height is None:
+        batch_size = 1
     batches: Any
     if has_tensorflow():
         batches = _evaluated(source, labels, boxes, batch_size, preprocessing)
@@ -218,14 +221,7 @@ def _evaluated(source, labels, boxes, batch_size, preprocessing):
         if boxes is None:
             return _cut(image, preprocessing)
         box = tf.gather(tf.constant(boxes, "int32"), index)
-        x, y, width, height = tf.unstack(box)
-
-        def window(image_height, image_width):
-            holds = (x + width <= image_width) & (y + height <= image_height)
-            with tf.control_dependencies([tf.debugging.Assert(holds, ["box"])]):
-                return inside(height, width) + tf.stack([y, x, 0, 0])
-
-        return _cut(image, preprocessing, window)
+        return _cut(image, preprocessing, crops.boxed_window(box, inside))
 
     return _mapped(batches, prepare, source, labels, batch_size, preprocessing)
 
@@ -272,18 +268,22 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
         if labels is not None:
             labels = tf.constant(labels, "int64")
     shape = (preprocessing.height, preprocessing.width, channels)
+    is_open = None in shape
     # `None` where the last batch may be shorter.
     known_length = batches.element_spec[1].shape[0]
 
     def row(step, place, indices):
         image = tf.cond(
             place < 0,
-            lambda: tf.zeros(shape, "uint8"),
+            lambda: tf.zeros([side or 1 for side in shape], "uint8"),
             lambda: prepare(
                 step, place, indices[place], tf.gather(source, indices[place])
             ),
         )
-        return tf.ensure_shape(image, shape), place, indices
+        image = tf.ensure_shape(image, shape)
+        if is_open:  # Strings of any length fit into one batch.
+            image = tf.io.serialize_tensor(image)
+        return image, place, indices
 
     def finished(images, places, indices):
         indices = tf.boolean_mask(indices[0], indices[0] >= 0)
@@ -293,7 +293,10 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
             names = tf.gather(source, indices)
             checks = [_all_read(names, places, preprocessing.max_pixels)]
         with tf.control_dependencies(checks):
-            images = tf.ensure_shape(images[:-1], (known_length, *shape))
+            images = images[:-1]
+            if is_open:
+                images = tf.io.parse_tensor(images[0], "uint8")[None]
+            images = tf.ensure_shape(images, (known_length, *shape))
         if labels is None:
             return images
         return images, tf.gather(labels, indices)

@@ -67,10 +67,13 @@ def decoded(
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
-def cut(pixels: np.ndarray, window: Any, size: tuple[int, int]) -> np.ndarray:
+def cut(pixels: np.ndarray, window: Any, size: Any) -> np.ndarray:
     """Crops to a window and resizes bilinearly, as `decoding` does."""
     top, left, height, width = (int(number) for number in window)
-    pixels = pixels[top : top + height, left : left + width].astype("float32")
+    pixels = pixels[top : top + height, left : left + width]
+    if None in size:
+        return pixels
+    pixels = pixels.astype("float32")
     for axis, side in enumerate(size):
         length = pixels.shape[axis]
         at = (np.arange(side, dtype="float32") + 0.5) * np.float32(
@@ -88,7 +91,7 @@ def cut(pixels: np.ndarray, window: Any, size: tuple[int, int]) -> np.ndarray:
 
 def cut_encoded(
     contents: bytes,
-    size: tuple[int, int],
+    size: Any,
     window: Callable[[int, int], Any],
     *,
     channels: int,

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_gsp.data import crops, pillow_decoding
 from keras_gsp.data.decoding import MAX_PIXELS, WHITE, cut_array, cut_encoded
@@ -24,10 +25,13 @@ class Preprocessing:
     The image is turned upright (Exif orientation), scaled until its shorter
     side has `resize` pixels, and cropped to its central `size` pixels, all in
     one bilinear resize. Pixels stay uint8 in [0, 255]; an encoder that needs
-    another range has a layer for it.
+    another range has a layer for it, which `build_encoder` adds for a `scale`
+    or an `offset`. `from_converter` reads all from a preset of keras-hub.
 
     Args:
-        size: side of the result in pixels, or (height, width).
+        size: side of the result in pixels, or (height, width). `None`, with
+            `resize=None`: each image whole, at its own size, in batches of
+            one, for a model such as `TwoLooks` that resizes itself.
         resize: length of the shorter side before the crop, in pixels, at
             least `size`. Equal to `size`: the largest centered square.
             `None`: the whole image, whose proportions change.
@@ -35,6 +39,8 @@ class Preprocessing:
         max_pixels: largest number of pixels of a file to decode.
         background: color behind transparent pixels of a file: red, green and
             blue in [0, 255].
+        scale, offset: what the encoder's layer multiplies pixels with, and
+            adds then: a number or one for each channel. Default 1.0 and 0.0.
 
     Raises:
         ValueError: a size above `resize`, or a number out of its range.
@@ -52,22 +58,27 @@ class Preprocessing:
     ```
     """
 
-    size: int | tuple[int, int] = 227
+    size: int | tuple[int, int] | None = 227
     resize: float | None = 256
     _: dataclasses.KW_ONLY
     channels: int = 3
     max_pixels: int = MAX_PIXELS
     background: tuple[int, int, int] = WHITE
+    scale: float | tuple[float, ...] = 1.0
+    offset: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("size", "background"):
+        for name in ("size", "background", "scale", "offset"):
             if isinstance(getattr(self, name), list):  # as JSON keeps a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = self._sides()
-        if len(sides) != 2 or not all(is_integer(s, least=1) for s in sides):
+        is_open = (self.size, self.resize) == (None, None)
+        are_counts = all(is_integer(side, least=1) for side in sides)
+        if not (is_open or are_counts and len(sides) == 2):
             raise ValueError(
-                "`size` must be an integer of at least 1, or (height, width). "
-                f"Received: size={self.size}."
+                "`size` must be an integer of at least 1, (height, width), or "
+                "None with resize=None. Received: "
+                f"size={self.size}, resize={self.resize}."
             )
         if self.resize is not None and max(sides) > self.resize:
             raise ValueError(
@@ -83,20 +94,47 @@ class Preprocessing:
                 f"Received: background={self.background}."
             )
 
-    @property
-    def height(self) -> int:
-        """Height of the result in pixels."""
-        return int(self._sides()[0])
+    @classmethod
+    def from_converter(
+        cls, converter: Any, size: int | tuple[int, int] | None = None
+    ) -> "Preprocessing":
+        """Reads size, crop and pixel range of an image converter of keras-hub.
+
+        `size` replaces that of `keras_hub.layers.ImageConverter`. Raises
+        `ValueError` for one without size, that pads, or that crops to a
+        rectangle. Images are resized bilinearly whatever its `interpolation`.
+        """
+        found: Any = size or converter.image_size or ()
+        sides: Any = (found, found) if is_integer(found) else tuple(found)
+        crops_to = converter.crop_to_aspect_ratio
+        pads = getattr(converter, "pad_to_aspect_ratio", False)
+        if not sides or pads or (crops_to and sides[0] != sides[1]):
+            raise ValueError(
+                "`converter` must have an `image_size`, or be given a `size`, "
+                "and crop to a square or not at all. Received: size="
+                f"{sides}, crop_to_aspect_ratio={crops_to}, "
+                f"pad_to_aspect_ratio={pads}."
+            )
+        own = {name: getattr(converter, name) for name in ("scale", "offset")}
+        own = {
+            k: np.asarray(x).tolist() for k, x in own.items() if x is not None
+        }
+        return cls(sides, sides[0] if crops_to else None, **own)
 
     @property
-    def width(self) -> int:
-        """Width of the result in pixels."""
-        return int(self._sides()[1])
+    def height(self) -> int | None:
+        """Height of the result in pixels, `None` if it is the image's."""
+        return self._sides()[0]
+
+    @property
+    def width(self) -> int | None:
+        """Width of the result in pixels, `None` if it is the image's."""
+        return self._sides()[1]
 
     @property
     def crop_fraction(self) -> float | None:
         """Side of the kept square over the shorter side; `None`: all kept."""
-        return self.resize and max(self.height, self.width) / self.resize
+        return self.resize and max(self._sides()) / self.resize
 
     def decode(self, contents: Tensor, window: Any = None) -> Tensor:
         """Decodes one file, bytes: turn upright, crop, resize.
@@ -162,8 +200,11 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     own = getattr(encoder, "preprocessing", None)
     if isinstance(own, Preprocessing):
         return own
-    layers = layers_at_any_depth(encoder)
-    found = [getattr(layer, "preprocessing", None) for layer in layers]
+    found = []
+    for layer in layers_at_any_depth(encoder):
+        found.append(getattr(layer, "preprocessing", None))
+        if getattr(layer, "takes_originals", False):  # Its encoders do not.
+            return found[-1] or Preprocessing(None, None)
     found = [one for one in found if isinstance(one, Preprocessing)]
     return agreed({f"layer {n}": one for n, one in enumerate(found)})
 

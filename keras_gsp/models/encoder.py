@@ -1,6 +1,7 @@
 """Builds encoders: the model from images to embeddings."""
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -68,7 +69,8 @@ def build_encoder(
             `GeneralizedSumPooling` matches projected features and pools the
             backbone's: GeM + GSP of its paper.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
-            encoder; indexes and exports then crop images alike.
+            encoder; indexes and exports then crop images alike. Its `scale`
+            and `offset` become a layer before the backbone.
         lora_rank: rank of low-rank factors (LoRA) that are trained in place of
             the backbone's weights, at least 1, for example 8. Freezes
             `backbone` but for factors and biases of dense and attention
@@ -113,7 +115,7 @@ def build_encoder(
     """
     check_normalization(normalization)
     check_count(is_optional=True, embedding_size=embedding_size)
-    inputs, features = _feature_output(backbone)
+    inputs, features = _feature_output(backbone, preprocessing)
     _check_prefix(features, prefix_tokens, prefix, grid_shape)
     if preprocessing is not None:
         _check_size(inputs, preprocessing)
@@ -204,7 +206,7 @@ def _check_size(inputs, preprocessing):
             )
 
 
-def _feature_output(backbone):
+def _feature_output(backbone, preprocessing):
     if not getattr(backbone, "built", False) or not backbone.outputs:
         raise ValueError(
             "`backbone` must be a built Keras model. Received: "
@@ -218,20 +220,32 @@ def _feature_output(backbone):
             "it without its top and its pooling, or end it before them: "
             "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
-    if type(backbone).__name__ in ("Functional", "Sequential"):
+    scale, offset = (
+        getattr(preprocessing, name, plain)
+        for name, plain in (("scale", 1.0), ("offset", 0.0))
+    )
+    is_scaled = (scale, offset) != (1.0, 0.0)
+    is_plain = type(backbone).__name__ in ("Functional", "Sequential")
+    if is_plain and not is_scaled:
         return list(backbone.inputs), features
     # A subclass, as those of keras-hub, can only be saved as a whole.
     inputs = keras.tree.map_structure(
         lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name),
-        backbone.input,
+        input_of(backbone),
     )
-    return keras.tree.flatten(inputs), backbone(inputs)
+    given = inputs
+    if is_scaled:
+        layer = keras.layers.Rescaling(scale, offset, name="pixel_range")
+        given = keras.tree.map_structure(layer, inputs)
+    return keras.tree.flatten(inputs), backbone(given)
 
 
 def _patches(inputs, tokens, prefix_tokens, grid_shape):
     """The tokens after the prefix, as a map if they have a grid."""
     if grid_shape is None and mask_of(tokens) is None:
         grid_shape = _patch_grid(inputs, tokens, prefix_tokens)
+        if grid_shape is None and not prefix_tokens:
+            _warn_of_prefix(inputs, tokens)
     if grid_shape is not None:
         return TokenGrid(
             grid_shape, prefix_tokens=prefix_tokens, name="patches"
@@ -239,6 +253,19 @@ def _patches(inputs, tokens, prefix_tokens, grid_shape):
     if not prefix_tokens:
         return tokens
     return PatchTokens(prefix_tokens, name="patches")(tokens)
+
+
+def _warn_of_prefix(inputs, tokens):
+    """Warns where patches fill a grid, but for a few leading tokens."""
+    for count in range(1, 10):
+        if grid := _patch_grid(inputs, tokens, count):
+            warnings.warn(
+                f"`prefix_tokens` is 0, and the tokens are {count} more than "
+                f"{grid[0]} x {grid[1]} patches: class tokens are pooled as "
+                f'patches. Set prefix_tokens={count}, or prefix="keep".',
+                stacklevel=4,
+            )
+            return
 
 
 def _prefix(tokens, count):

@@ -45,7 +45,8 @@ class TwoLooks(keras.Model):
             `"concatenate"`, `"first"` or `"second"`. The result is
             l2-normalized.
         preprocessing: `gsp.data.Preprocessing` of the images that this model
-            receives, saved with it. `None`: that of the encoders.
+            receives, saved with it. `None`: files are decoded whole, at their
+            own size, one at a time.
         name: name of the model.
 
     Input shape:
@@ -88,6 +89,9 @@ class TwoLooks(keras.Model):
         Closer" (WS-DAN), arXiv 1901.09891.
     """
 
+    # Files are not cut for it as for its encoders.
+    takes_originals = True
+
     def __init__(
         self,
         first: keras.Model,
@@ -118,6 +122,7 @@ class TwoLooks(keras.Model):
         self.mass = mass
         self.combine = combine
         self.preprocessing = preprocessing
+        self.jit_compile = False  # It would compile every size of image.
         # Bound methods: Keras would track and save the models once more.
         self._boxes_of = keras.Model(images, boxes).predict
         self._crops_of = keras.Model(images, crops).predict

@@ -10,7 +10,6 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_gsp.data.decoding import decode_image
 from keras_gsp.data.image_folder import image_folder
 from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.retrieval.index.columns import blocks_of
@@ -144,8 +143,8 @@ class Retriever:
                 if not isinstance(name, str | Path):
                     name = f"image {number}"
                 raise ValueError(
-                    "Images must be whole JPEG, PNG, BMP or WebP files. "
-                    f"Received: {name}: {word}."
+                    "Images must be whole JPEG, PNG, BMP or WebP files that "
+                    f"hold their `box`. Received: {name}: {word}."
                 )
         return embeddings
 
@@ -260,13 +259,12 @@ class Retriever:
 
     def _embedded(self, images, box=None):
         """Embeddings and status of each image, a block at a time."""
-        size = self._served.embedding_size
-        rows, status = [np.zeros((0, size), "float32")], []
-        for some in blocks_of(images, BLOCK):
+        nothing = np.zeros((0, self._served.embedding_size), "float32")
+        rows, status = [nothing], []
+        size = 1 if None in self._served.image_shape else BLOCK
+        for some in blocks_of(images, size):
             contents = [_contents(one) for one in some]
-            if box is not None:
-                contents = [_cropped(one, box) for one in contents]
-            found, words = self._served.embedded_files(contents)
+            found, words = self._served.embedded_files(contents, box)
             rows.append(found)
             status += words
         return np.concatenate(rows), status
@@ -294,16 +292,3 @@ def _contents(image):
             f"{pixels.dtype} of shape {pixels.shape}."
         )
     return tf.io.encode_png(pixels).numpy()
-
-
-def _cropped(contents, box):
-    """The part of an image inside a box (x, y, width, height), as PNG."""
-    pixels = decode_image(contents)
-    height, width = pixels.shape[:2]
-    x, y, across, down = (round(float(one)) for one in box)
-    if not (0 <= x < x + across <= width and 0 <= y < y + down <= height):
-        raise ValueError(
-            "`box` must be (x, y, width, height) inside the image of "
-            f"{width} x {height} pixels. Received: box={tuple(box)}."
-        )
-    return _contents(pixels[y : y + down, x : x + across])

@@ -121,6 +121,29 @@ def test_boxes_are_cropped_like_pictures_of_their_own(tmp_path, resize):
         np.testing.assert_array_equal(found, np.stack(expected))
 
 
+def test_images_keep_their_own_size_one_at_a_time(tmp_path):
+    sizes = [(30, 44), (50, 20), (30, 44)]
+    images = [smooth_image(*size) for size in sizes]
+    files = [str(tmp_path / f"{i}.png") for i in range(3)]
+    for file, image in zip(files, images, strict=True):
+        Image.fromarray(image).save(file)
+    batches = gsp.data.evaluation_batches(files, [1, 0, 1], size=None)
+    found = list(batches.as_numpy_iterator())
+    assert len(batches) == 3 and [int(label[0]) for _, label in found] == [
+        1,
+        0,
+        1,
+    ]
+    for (own, _), image in zip(found, images, strict=True):
+        np.testing.assert_array_equal(own, image[None])
+    boxes = [[4, 5, 10, 20], [0, 0, 20, 50], [1, 2, 3, 4]]
+    parts = gsp.data.evaluation_batches(files, size=None, boxes=boxes)
+    assert [one.shape[1:3] for one in parts] == [(20, 10), (50, 20), (4, 3)]
+    (tmp_path / "1.png").write_bytes(b"no image")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1.png"):
+        list(batches)
+
+
 def test_a_box_outside_its_picture_is_refused_by_name(files):
     boxes = [[0, 0, 80, 60], [50, 0, 31, 60]]
     with pytest.raises(ValueError, match=r"first of image 1: \[50, 0, 31"):

@@ -1,6 +1,7 @@
 """One object for all crops: alike from bytes, arrays and in batches."""
 
 import io
+import types
 
 import keras
 import numpy as np
@@ -47,6 +48,47 @@ def test_the_center_is_kept():
     np.testing.assert_array_equal(smaller, PIXELS[5:15, 15:25])
 
 
+def converter(**options):
+    """The attributes of an image converter of keras-hub, and its defaults."""
+    defaults = {"image_size": (24, 24), "scale": None, "offset": None}
+    defaults |= {"crop_to_aspect_ratio": True, "pad_to_aspect_ratio": False}
+    return types.SimpleNamespace(**(defaults | options))
+
+
+def test_a_converter_gives_size_crop_and_pixel_range():
+    plain = Preprocessing.from_converter(converter())
+    assert plain == Preprocessing((24, 24), 24)
+    scale, offset = np.float32([0.5, 0.25, 1.0]), [-1.0, 0.0, 2.0]
+    found = Preprocessing.from_converter(
+        converter(crop_to_aspect_ratio=False, scale=scale, offset=offset), 32
+    )
+    kept = {"scale": (0.5, 0.25, 1.0), "offset": (-1.0, 0.0, 2.0)}
+    assert found == Preprocessing((32, 32), None, **kept)
+    saved = keras.saving.serialize_keras_object(found)
+    assert keras.saving.deserialize_keras_object(saved) == found
+    assert hash(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": None}, r"size=\(\)"),
+        ({"pad_to_aspect_ratio": True}, "pad_to_aspect_ratio=True"),
+        ({"image_size": (24, 32)}, r"size=\(24, 32\)"),
+    ],
+)
+def test_other_converters_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing.from_converter(converter(**options))
+
+
+def test_a_converter_of_keras_hub_is_read():
+    hub = pytest.importorskip("keras_hub")
+    own = hub.layers.ImageConverter((24, 24), scale=1 / 127.5, offset=-1.0)
+    found = Preprocessing.from_converter(own)
+    assert found == Preprocessing((24, 24), 24, scale=1 / 127.5, offset=-1.0)
+
+
 def test_it_is_saved_and_compared_by_its_arguments():
     one = Preprocessing((20, 30), None, channels=1, max_pixels=900)
     kept = keras.saving.serialize_keras_object(one)
@@ -62,6 +104,7 @@ def test_it_is_saved_and_compared_by_its_arguments():
     ("arguments", "message"),
     [
         ({"size": 0}, "size=0"),
+        ({"size": None}, "size=None, resize=256"),
         ({"size": (3,)}, r"size=\(3,\)"),
         ({"size": 300}, "size=300, resize=256"),
         ({"channels": 4}, "channels=4"),

@@ -32,6 +32,33 @@ def build(backbone, **options):
     return gsp.models.build_encoder(backbone, **{"embedding_size": 8} | options)
 
 
+def test_pixels_arrive_in_the_range_that_preprocessing_states(tmp_path):
+    scale, offset = (0.5, 2.0, 1.0), (-1.0, 0.0, 3.0)
+    cut = gsp.data.Preprocessing(16, 16, scale=scale, offset=offset)
+    network = feature_backbone()
+    encoder = build(network, embedding_size=None, preprocessing=cut)
+    plain = build(network, embedding_size=None)
+    expected = plain.predict(images() * scale + offset, verbose=0)
+    found = encoder.predict(images(), verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.saving.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_array_equal(again.predict(images(), verbose=0), found)
+    assert gsp.data.preprocessing_of(again) == cut
+
+
+@pytest.mark.parametrize("first", [0, 1, 5])
+def test_tokens_before_the_patches_that_nobody_states_are_named(first):
+    network = patch_backbone(first)
+    if not first:
+        build(network)
+        return
+    with pytest.warns(UserWarning, match=f"Set prefix_tokens={first}"):
+        build(network)
+    build(network, prefix_tokens=first)
+    build(network, prefix="keep")
+
+
 @pytest.mark.parametrize("normalization", ["l2", "ball", None])
 def test_average_pooling_is_the_default(normalization):
     network = feature_backbone()
@@ -153,7 +180,7 @@ def masked_patches():
     ("backbone", "options", "shape"),
     [
         # A prefix that nobody mentioned: seven tokens of a 2:3 image.
-        (patch_backbone, {}, (None, 7, 1)),
+        (lambda: patch_backbone(1), {"prefix": "keep"}, (None, 7, 1)),
         (masked_patches, {}, (None, 6, 1)),
         (lambda: patch_backbone(0), {"grid_shape": (3, 2)}, (None, 3, 2, 1)),
     ],

@@ -76,7 +76,8 @@ class Tiny:
         from training.browsing.export_search import ExportSearch
 
         model = self.folder / "model"
-        export.main([str(self.run()), "--output", str(model)])
+        options = ["--output", str(model), "--group-by", "label"]
+        export.main([str(self.run()), *options])
         return ExportSearch(model, str(self.images))
 
 

@@ -120,6 +120,17 @@ def test_an_export_for_other_engines_has_the_score_of_its_file(
     assert "Lost to Keras: " in (target / "README.md").read_text()
 
 
+def test_one_image_of_each_item_is_printed(loaded, tiny, capsys):
+    file = sorted(tiny.images.rglob("*.*"))[0]
+    search.main([str(loaded.folder), str(file), "--items", "--top", "3"])
+    lines = capsys.readouterr().out.split("\n")[1:4]
+    names = [line.partition("  (")[2].rpartition(": ")[0] for line in lines]
+    assert len({*names}) == 3 and all(names)
+    options = ["--group-by", "product", "--output", "nowhere"]
+    with pytest.raises(SystemExit, match="`group_by` must.*=product"):
+        export.main([str(tiny.run()), *options])
+
+
 def test_bad_searches_are_refused(loaded, tmp_path):
     model, alone = str(loaded.folder), tmp_path / "encoder"
     shutil.copytree(model, alone)

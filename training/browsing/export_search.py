@@ -43,8 +43,12 @@ class ExportSearch:
         self.ids = [as_text(one) for one in gallery["ids"].numpy()]
         # Exports pad the rows of the gallery.
         rows = gallery["rows"].numpy()[: len(self.ids)]
+        attributes = {}
+        if "items" in self.metadata["signatures"]:
+            items = [as_text(one) for one in gallery["groups"].numpy()]
+            attributes["item"] = items
         self._index = gsp.retrieval.ExactIndex(
-            rows + gallery["origin"].numpy(), self.labels
+            rows + gallery["origin"].numpy(), self.labels, attributes=attributes
         )
 
     def call(self, signature: str, **inputs: list) -> dict[str, np.ndarray]:
@@ -61,24 +65,48 @@ class ExportSearch:
         return gallery_bytes(self.folder, id_, self._root)
 
     def search(
-        self, contents: bytes, k: int, without: int | None = None
+        self,
+        contents: bytes,
+        k: int,
+        without: int | None = None,
+        items: bool = False,
     ) -> list[dict[str, Any]]:
         """Finds the `k` gallery images nearest to an encoded image.
 
-        Dicts of `position`, `label`, `name` and `distance`, Euclidean.
-        `without` is a position to leave out. Raises `ValueError` for an image
-        that cannot be read.
+        Dicts of `position`, `label`, `name` and `distance`, Euclidean; with
+        `items` one of each item, and `item` and `count`. `without` is a
+        position to leave out. Raises `ValueError` for an image that cannot be
+        read.
         """
         answer = self.call("embed", image_bytes=[contents])
         _check_read(answer["status"])
         left_out = None if without is None else [without]
-        found = self._index.search(answer["embedding"], k, exclude_ids=left_out)
+        found: Any = self._index.search(
+            answer["embedding"],
+            k,
+            exclude_ids=left_out,
+            group_by="item" if items else None,
+        )
         count, facts = int(found.counts[0]), []
         for rank, position in enumerate(found.ids[0, :count].tolist()):
             facts.append({"position": position, "name": self.ids[position]})
             facts[-1]["label"] = str(self.labels[position])
             facts[-1]["distance"] = float(found.distances[0, rank])
+            if items:
+                facts[-1]["item"] = str(found.groups[0, rank])
+                facts[-1]["count"] = int(found.group_counts[0, rank])
         return facts
+
+    def box(self, contents: bytes) -> list[float] | None:
+        """Where a `TwoLooks` looks again: left, top, width, height.
+
+        Shares of the embedded part; `None` for other encoders.
+        """
+        if "boxes" not in self.metadata["signatures"]:
+            return None
+        found = self.call("boxes", image_bytes=[contents])["boxes"][0]
+        top, left, bottom, right = found.tolist()
+        return [left, top, right - left, bottom - top]
 
     def explain(
         self, query: bytes, neighbors: list[bytes]

@@ -1,5 +1,6 @@
 """Serve a web page that searches an export with images."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+import keras_gsp as gsp
 from training.browsing.export_search import ExportSearch
 from training.browsing.page_parts import SHARED, encoded_map, rendered_page
-from training.pictures.encoding import decoded_image, encoded_image
+from training.pictures.encoding import (
+    decoded_image,
+    embedded_part,
+    encoded_image,
+)
 
 MAX_BYTES = 20 * 2**20  # of an uploaded file
 MAX_NEIGHBORS = 100  # in one answer
@@ -76,6 +82,7 @@ class _Page:
             most_explained=MAX_EXPLAINED if can_explain else 0,
             no_explain=facts.get("no_explain", ""),
             crop_fraction=search.crop_fraction,
+            group_by=facts.get("group_by", ""),
         )
 
     async def start(self, request: Request) -> Response:
@@ -103,8 +110,13 @@ class _Page:
             expected = f"`k` must be in [1, {MAX_NEIGHBORS}]"
             raise ValueError(f"{expected}. Received: k={k}.")
         contents, own = await self._query(request)
-        found = await run_in_threadpool(self.export.search, contents, k, own)
-        return JSONResponse({"neighbors": found}, headers=HEADERS)
+        items = request.query_params.get("items") == "1"
+        found = await run_in_threadpool(
+            self.export.search, contents, k, own, items
+        )
+        box = await run_in_threadpool(self.export.box, contents)
+        answer = {"neighbors": found, "box": box}
+        return JSONResponse(answer, headers=HEADERS)
 
     async def explain(self, request: Request) -> Response:
         """Answers with pooling weights and each prototype's contribution."""
@@ -125,9 +137,33 @@ class _Page:
         _check_origin(request)
         position = request.query_params.get("position")
         if position is None:
-            return await _body(request), None
-        position = _whole_number(position, "position")
-        return await self._gallery_image(position), position
+            contents = await _body(request)
+        else:
+            position = _whole_number(position, "position")
+            contents = await self._gallery_image(position)
+        if box := request.query_params.get("box"):
+            contents = await run_in_threadpool(self._boxed, contents, box)
+        return contents, position
+
+    def _boxed(self, contents, text):
+        """A box of the shown part of an image, as a file of its own."""
+        image = gsp.data.decode_image(contents)
+        image = embedded_part(image, self.export.crop_fraction)
+        try:
+            left, top, width, height = map(float, text.split(","))
+            is_inside = 0 <= left < left + width <= 1.001
+            is_inside &= 0 <= top < top + height <= 1.001
+        except ValueError:
+            is_inside = False
+        if not is_inside:
+            raise ValueError(
+                "`box` must be left, top, width and height, shares of the "
+                f"image in [0, 1]. Received: {text[:80]!r}."
+            )
+        rows, columns = image.shape[:2]
+        top, bottom = int(top * rows), math.ceil((top + height) * rows)
+        left, right = int(left * columns), math.ceil((left + width) * columns)
+        return encoded_image(image[top:bottom, left:right], "PNG")
 
     async def _gallery_image(self, position):
         if position >= len(self.export.ids):

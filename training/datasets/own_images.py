@@ -1,11 +1,12 @@
 """Folders and lists of a user's own images, split by class."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from keras_gsp.data import ImageSet, image_folder
-from keras_gsp.data.image_folder import csv_rows
+from keras_gsp.data.image_folder import BOX, csv_rows
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import labeled_images
 
@@ -63,6 +64,12 @@ def csv_splits(
     """
     name = Path(csv_file).stem
     rows = csv_rows(csv_file, on_missing=on_missing, decisions=decisions)
+    if {*BOX} <= {*rows[0]}:
+        warnings.warn(
+            f"The columns {', '.join(BOX)} of {name} are not used: commands "
+            "read whole images. `gsp.data.evaluation_batches(boxes=)` crops.",
+            stacklevel=2,
+        )
     if "split" not in rows[0]:
         images = labeled_images([(row["path"], row["label"]) for row in rows])
         return RetrievalSplits(

@@ -21,6 +21,11 @@ def decoded_image(
         image = gsp.data.decode_image(contents or b"")
     except ValueError:
         return np.full((8, 8, 3), 200, "uint8")
+    return embedded_part(image, crop_fraction)
+
+
+def embedded_part(image: np.ndarray, crop_fraction: float | None) -> np.ndarray:
+    """Returns the centered square that is embedded, or all pixels."""
     if crop_fraction is None:
         return image
     height, width = image.shape[:2]

@@ -128,12 +128,26 @@ def section(name: str, record: Mapping[str, Any], folder: Path) -> str:
     if command and not _exists(command):
         command, about = None, f"{about}\n\nBy a command of an earlier version."
     parts = [f"    {command}" if command else "", about]
-    for table in tables:
+    for table in _beside_each_other(tables):
         parts += [f"### {table.title}" if table.title else "", table.markdown()]
     if (folder / f"{name}.png").exists():
         parts.append(f"![{record['title']}]({name}.png)")
     parts.append(_circumstances(record))
     return "\n\n".join(filter(None, parts))
+
+
+def _beside_each_other(tables):
+    """Many tables of times as one of their ratios, a column for each."""
+    columns = {tuple(one.headings[:3]) for one in tables}
+    if len(tables) < 3 or len(columns) > 1 or "ratio" not in columns.pop():
+        return tables
+    words = [one.title.split(", ") for one in tables]
+    shared = set.intersection(*map(set, words))
+    titles = [", ".join(w for w in one if w not in shared) for one in words]
+    ratios = [{row[0]: row[2] for row in one.rows} for one in tables]
+    names = dict.fromkeys(name for one in ratios for name in one)
+    rows = [[name, *(one.get(name, "") for one in ratios)] for name in names]
+    return [Table([tables[0].headings[0], *titles], rows, 1, "Ratios")]
 
 
 def _about_study(record):

@@ -55,7 +55,7 @@ that the gallery does not hold.
 
 Images are turned upright (Exif), cropped to the centered square of \
 `crop_fraction` of the shorter side (`null`: not) and resized (bilinear, no \
-anti-aliasing) to `image_shape`, pixels in [0, 255].
+anti-aliasing) to `image_shape` (`null`: not), pixels in [0, 255].
 
 ```json
 {metadata}

@@ -47,7 +47,8 @@ class Canaries:
             for one in map(files.__getitem__, chosen)
         ]
         made = cls(chosen, images, embeddings, served.space)
-        made.check(served.embedded_files(images)[0], MOVED)
+        found = [served.embedded_files([one])[0] for one in images]
+        made.check(np.concatenate(found), MOVED)
         return made
 
     def check(self, found: np.ndarray, largest_distance: float) -> float:

@@ -16,6 +16,7 @@ from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.neighbors import padding_of
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
+from keras_gsp.retrieval.index.where import check_columns
 from keras_gsp.retrieval.matching import checked_match
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
@@ -47,6 +48,7 @@ def export_encoder(
       one gets the status "unreadable: ..." and zeros.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
       encoder's size -> `embedding`.
+    - `boxes`, of a `TwoLooks`: `image_bytes` -> `boxes`, `status`.
 
     Inputs are a single image or a batch of any shape; outputs have the same
     leading shape.
@@ -101,6 +103,7 @@ def export_retriever(
     path: str | Path,
     *,
     neighbors: int = 10,
+    group_by: str | None = None,
     guarantee: RetrievalGuarantee | None = None,
     canaries: Mapping[Any, str | Path | bytes] | None = None,
     **options: Any,
@@ -114,6 +117,12 @@ def export_retriever(
       `is_match` with the index's match threshold, `set_size` and `is_covered`
       with a guarantee. A row holds `counts` neighbors and padding after them:
       -1 or empty strings, and infinity.
+    - `search_boxes`: `image_bytes` and `boxes`, (..., 4): the part of each
+      upright image to search with, x, y, width and height in pixels; zeros
+      for all of it -> as `search_exact`.
+    - `items`, with `group_by`: `image_bytes` -> as `search_exact`, of the
+      nearest image of each of `neighbors` groups, with `groups` and
+      `group_counts`; see `ExactIndex.search`.
     - `search_ann`, with a `ScannIndex`: the same, found by ScaNN. A process
       must `import scann` before it loads such a SavedModel.
     - `explain`, for an encoder with `GeneralizedSumPooling`: `query_bytes`,
@@ -127,6 +136,8 @@ def export_retriever(
         path: folder to make.
         neighbors: number of neighbors of a search, at least 1; a smaller
             gallery is returned as a whole.
+        group_by: `"label"` or the name of an attribute of the index, such as
+            a product, whose groups `items` finds.
         guarantee: `RetrievalGuarantee` of the encoder; searches then return
             `set_size`, the length of the shortlist, 0 for a declined query,
             and `is_covered`, whether `neighbors` were enough for all of it.
@@ -141,7 +152,8 @@ def export_retriever(
             embed as the index holds them.
         ValueError: an index of another encoder or size, or that keeps no
             vectors in memory; a number out of its range; canaries that the
-            index does not hold. Also all errors of `export_encoder`.
+            index does not hold; an unknown column. Also all errors of
+            `export_encoder`.
 
     Example:
 
@@ -179,7 +191,7 @@ def export_retriever(
     if guarantee is not None:
         check_same_space(guarantee.space, served.space, "guarantee")
     carried = None if canaries is None else Canaries.of(served, index, canaries)
-    gallery = _ServedGallery(index, neighbors, match, guarantee)
+    gallery = _ServedGallery(index, neighbors, match, guarantee, group_by)
     facts = exported_facts(served) | gallery.facts
     _write_saved_model(served, gallery, facts, path, carried)
 
@@ -247,11 +259,13 @@ def _forget_custom_gradients(file):
 def _signatures(served, gallery):
     """The `tf.function`s that embed files and pixels, and that search."""
 
-    def of_files(answer):
-        @tf.function(input_signature=[_strings("image_bytes")])
-        def signature(image_bytes):
-            images, status = served.decoded(image_bytes)
-            found = answer(served.embedded(images), status == OK)
+    def of_files(answer, *more, model=None):
+        @tf.function(input_signature=[_strings("image_bytes"), *more])
+        def signature(image_bytes, *boxes):
+            rows, status = served.embedded_bytes(
+                image_bytes, *boxes, model=model
+            )
+            found = answer(rows, status == OK)
             return like_leading(found | {"status": status}, image_bytes)
 
         return signature
@@ -260,25 +274,36 @@ def _signatures(served, gallery):
         answer = {"embedding": served.embedded(images)}
         return like_leading(answer, images, num_own=3)
 
-    def embedding(rows, is_read):
-        return {"embedding": _where_read(rows, is_read)}
+    def named(name):
+        return lambda rows, is_read: {name: _where_read(rows, is_read)}
 
-    signatures = {"embed": of_files(embedding)}
+    signatures = {"embed": of_files(named("embedding"))}
+    if served.looks is not None:
+        signatures["boxes"] = of_files(named("boxes"), model=served.looks)
     for dtype in ("uint8", "float32"):
         spec = [tf.TensorSpec(None, dtype, name="images")]
         signatures[f"embed_{dtype}"] = tf.function(of_pixels, spec)
     for name, search in ({} if gallery is None else gallery.searches).items():
-        signatures[name] = of_files(
-            lambda rows, is_read, search=search: gallery.described(
-                *search(rows), is_read
-            )
-        )
+
+        def answer(rows, is_read, search=search):
+            return gallery.described(is_read, *search(rows))
+
+        signatures[name] = of_files(answer)
+        if name == "search_exact":
+            boxes = tf.TensorSpec(None, name="boxes")
+            signatures["search_boxes"] = of_files(answer, boxes)
     return signatures
 
 
 def _explain_signature(served):
     """The `tf.function` that explains pairs of files."""
     parts = PrototypeParts(served.encoder)
+    if None in served.image_shape:
+        raise ValueError("Images of their own size are not explained.")
+
+    def decoded(files):
+        files = tf.reshape(files, [-1])
+        return served.decoded(files, tf.zeros([tf.size(files), 4]))
 
     @tf.function(
         input_signature=[_strings("query_bytes"), _strings("neighbor_bytes")]
@@ -289,8 +314,8 @@ def _explain_signature(served):
             tf.shape(neighbor_bytes),
             "`query_bytes` and `neighbor_bytes` must have the same shape.",
         )
-        queries, query_status = served.decoded(query_bytes)
-        neighbors, neighbor_status = served.decoded(neighbor_bytes)
+        queries, query_status = decoded(query_bytes)
+        neighbors, neighbor_status = decoded(neighbor_bytes)
         images = (tf.cast(x, served.dtype) for x in (queries, neighbors))
         shares = parts.shares(*images)
         is_read = (query_status == OK) & (neighbor_status == OK)
@@ -317,7 +342,7 @@ def _where_read(values, is_read):
 class _ServedGallery:
     """The variables of a gallery, and the searches that run on them."""
 
-    def __init__(self, index, neighbors, match, guarantee):
+    def __init__(self, index, neighbors, match, guarantee, group_by):
         gallery = index.gallery
         self._num_items = len(gallery)
         self.neighbors = min(neighbors, self._num_items)
@@ -327,8 +352,13 @@ class _ServedGallery:
         rows = gallery.embeddings - self.origin
         rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
         arrays = {"rows": rows, "half_squares": halves, "origin": self.origin}
-        for name in ("ids", "labels"):
-            values = getattr(gallery, name)
+        columns = {"ids": gallery.ids, "labels": gallery.labels}
+        if group_by is not None:
+            check_columns([group_by], gallery.columns, "group_by")
+            columns["groups"] = gallery.columns[group_by]
+            found = np.unique(columns["groups"], return_inverse=True)
+            arrays["codes"] = found[1]
+        for name, values in columns.items():
             is_text = values.dtype.kind == "U"
             arrays[name] = values.astype(object) if is_text else values
         with tf.device("/CPU:0"):
@@ -343,6 +373,9 @@ class _ServedGallery:
         kept = {"match_threshold": match, "guarantee": guarantee}
         self.facts |= {k: v.get_config() for k, v in kept.items() if v}
         self.searches = {"search_exact": self.nearest}
+        if group_by is not None:
+            self.searches["items"] = self.nearest_groups
+            self.facts["group_by"] = group_by
         if isinstance(index, ScannIndex):
             self.searches["search_ann"] = self.near
             scann = import_scann()
@@ -350,6 +383,28 @@ class _ServedGallery:
             searcher = index.built_with(scann.scann_ops.builder)
             self.variables["scann"] = searcher.serialize_to_module()
             self.facts["index_settings"] = index.settings
+
+    def nearest_groups(self, embeddings):
+        """Returns exact distances, indices and counts of the first groups."""
+        rows = self.variables["rows"][: self._num_items]
+
+        def found(query):
+            distances = tf.norm(rows - query, axis=1)
+            order = tf.argsort(distances, stable=True)
+            codes = tf.gather(self.variables["codes"], order)
+            # Where each group comes first, and the groups that come first.
+            first = tf.math.unsorted_segment_min(
+                tf.range(self._num_items), codes, tf.reduce_max(codes) + 1
+            )
+            first = tf.sort(first)[: self.neighbors]
+            shown = tf.gather(codes, first)[:, None] == codes[: first[-1] + 1]
+            indices = tf.gather(order, first)
+            return tf.gather(distances, indices), indices, _num_true(shown)
+
+        shapes = "float32", "int32", "int32"
+        return tf.map_fn(
+            found, embeddings - self.origin, fn_output_signature=shapes
+        )
 
     def nearest(self, embeddings):
         """Returns exact distances and indices, (batch, neighbors)."""
@@ -386,12 +441,15 @@ class _ServedGallery:
         indices = tf.ensure_shape(indices, (None, wanted))
         return self._ordered(embeddings - self.origin, indices)
 
-    def described(self, distances, indices, is_read):
+    def described(self, is_read, distances, indices, *counts):
         """Looks up ids and labels; an unreadable image has no neighbors."""
         is_found = (indices >= 0) & is_read[:, None]
         positions = tf.where(is_found, indices, 0)
-        found = {}
-        for name in ("ids", "labels"):
+        found, names = {}, ["ids", "labels"]
+        for one in counts:  # of groups
+            names.append("groups")
+            found["group_counts"] = tf.where(is_found, one, 0)
+        for name in names:
             values = tf.gather(self.variables[name], positions)
             nothing: Any = ""
             if values.dtype != tf.string:

@@ -180,6 +180,12 @@ def _write(
 ):
     """Writes a folder unless the file's embeddings leave those of Keras."""
     served = ServedEncoder(encoder, index, **options)
+    if None in served.image_shape:
+        raise ValueError(
+            "`encoder` must take images of one size: a `TwoLooks` with "
+            "`preprocessing=gsp.data.Preprocessing(448, None)`, for example. "
+            f"Received: images of shape {served.image_shape}."
+        )
     if sample_images is None:
         if quantization is not None:
             raise ValueError(

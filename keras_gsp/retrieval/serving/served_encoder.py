@@ -6,12 +6,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.data.crops import evaluation_window
+from keras_gsp.data.crops import are_inside, boxed_window, evaluation_window
 from keras_gsp.data.decoding import (
     MAX_PIXELS,
     WHITE,
     cut_encoded,
-    num_pixels,
+    upright_sides,
 )
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.data.untuned import tf
@@ -71,6 +71,10 @@ class ServedEncoder:
             encoder, index, crop_fraction, self.image_shape[:2]
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
+        self.looks = None
+        if getattr(encoder, "takes_originals", False):
+            boxes = encoder.get_layer("boxes").output
+            self.looks = keras.Model(encoder.inputs, boxes)
 
     @property
     def dtype(self) -> str:
@@ -86,52 +90,98 @@ class ServedEncoder:
     def decoded(self) -> Any:
         """Decodes and cuts files as `gsp.data.evaluation_batches` does.
 
-        A `tf.function` of strings that returns images, uint8, black where
-        unreadable, and status, `"ok"` or an error; leading axes are flattened.
+        A `tf.function` of strings and boxes (x, y, width, height; zeros for
+        all of an image) that returns images, uint8, black where unreadable,
+        and status, `"ok"` or an error. One image at a time of its own size.
         """
-        cut = functools.partial(
-            cut_encoded,
-            size=self.image_shape[:2],
-            window=evaluation_window(self.crop_fraction),
-            channels=self.image_shape[2],
-            max_pixels=self.max_pixels,
-            background=self.background,
-        )
+        inside = evaluation_window(self.crop_fraction)
         shape, limit = self.image_shape, self.max_pixels
+        is_open = None in shape
 
-        def decoded(image_bytes):
-            contents = tf.reshape(image_bytes, [-1])
+        def cut(content, box):
+            image = cut_encoded(
+                content,
+                shape[:2],
+                boxed_window(box, inside),
+                channels=shape[2],
+                max_pixels=limit,
+                background=self.background,
+            )
+            return tf.io.serialize_tensor(image) if is_open else image
+
+        def decoded(contents, boxes):
+            boxes = tf.cast(tf.round(boxes), "int32")
+            nothing = tf.zeros([side or 1 for side in shape], "uint8")
+            if is_open:
+                nothing = tf.io.serialize_tensor(nothing)
             with tf.device("/CPU:0"):
-                images, is_read = _each(cut, contents, tf.zeros(shape, "uint8"))
+                images, is_read = _each(cut, (contents, boxes), nothing)
                 status = tf.where(is_read, OK, UNREADABLE)
                 # Headers are only read where an image could not be.
                 status = tf.cond(
                     tf.reduce_all(is_read),
                     lambda: status,
-                    lambda: _too_large(contents, status, limit),
+                    lambda: _reasons(contents, boxes, status, limit),
                 )
+            if is_open:
+                content = tf.where(is_read[0], images[0], nothing)
+                images = tf.io.parse_tensor(content, "uint8")[None]
             return tf.ensure_shape(images, (None, *shape)), status
 
-        spec = tf.TensorSpec(None, "string")
-        return tf.function(decoded, input_signature=[spec], autograph=False)
+        specs = tf.TensorSpec([None], "string"), tf.TensorSpec([None, 4])
+        return tf.function(decoded, input_signature=specs, autograph=False)
 
-    def embedded(self, images: Tensor) -> Tensor:
+    def embedded_bytes(
+        self, image_bytes: Tensor, boxes: Any = None, model: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        """Embeds files, or a box of each; also returns the status of each.
+
+        `model` embeds in place of the encoder; leading axes are flattened.
+        """
+        contents = tf.reshape(image_bytes, [-1])
+        if boxes is None:
+            boxes = tf.zeros([tf.size(contents), 4])
+        given = contents, tf.reshape(boxes, [-1, 4])
+
+        def embedded(given):
+            images, status = self.decoded(*given)
+            return self.embedded(images, model), status
+
+        if None not in self.image_shape:
+            return embedded(given)
+        rows, status = tf.map_fn(
+            embedded,
+            tuple(one[:, None] for one in given),
+            fn_output_signature=("float32", "string"),
+            parallel_iterations=1,  # so many images are in memory
+        )
+        size = 4 if model is not None else self.embedding_size
+        return tf.reshape(rows, [-1, size]), tf.reshape(status, [-1])
+
+    def embedded(self, images: Tensor, model: Any = None) -> Tensor:
         """Embeds pixels (..., height, width, channels), axes flattened."""
-        size = self.image_shape
+        size, own = self.image_shape, tf.shape(images)[-3:]
+        expected = [side or own[i] for i, side in enumerate(size)]
         tf.debugging.assert_equal(
-            tf.shape(images)[-3:],
-            tf.constant(size),
+            own,
+            tf.stack(expected),
             f"`images` must have the encoder's size {size}.",
         )
-        images = tf.reshape(tf.cast(images, self.dtype), (-1, *size))
-        outputs = embedding_of(self.encoder(images, training=False))
+        images = tf.reshape(tf.cast(images, self.dtype), (-1, *expected))
+        images = tf.ensure_shape(images, (None, *size))
+        outputs = embedding_of((model or self.encoder)(images, training=False))
         return tf.cast(outputs, "float32")
 
     def embedded_files(
-        self, contents: list[bytes]
+        self, contents: list[bytes], box: Any = None
     ) -> tuple[np.ndarray, list[str]]:
-        """Returns embeddings, float32, and the status of each file."""
-        images, status = self.decoded(contents)
+        """Returns embeddings, float32, and the status of each file.
+
+        One file at a time where images keep their own size.
+        """
+        box = np.zeros(4) if box is None else np.array(box)
+        boxes = np.tile(box.astype("float32"), (len(contents), 1))
+        images, status = self.decoded(contents, boxes)
         outputs = self.encoder.predict_on_batch(
             images.numpy().astype(self.dtype)
         )
@@ -174,6 +224,8 @@ def _image_shape(encoder, image_size):
     _, *own, channels = shapes[0]
     known = preprocessing_of(encoder)
     if image_size is None and known is not None and None in own:
+        if known.height is None:
+            return None, None, channels
         image_size = known.height, known.width
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
@@ -203,22 +255,33 @@ def like_leading(
     }
 
 
-def _too_large(contents, status, max_pixels):
-    """Replaces the status of images that were refused for their size."""
-    pixels, is_read = _each(num_pixels, contents, tf.zeros([], "int64"))
+def _reasons(contents, boxes, status, max_pixels):
+    """Replaces the status of images refused for their size or their box."""
+    nothing = tf.zeros([2], "int64")
+    sides, is_read = _each(upright_sides, (contents,), nothing)
+
+    def text(rows):
+        words = tf.strings.as_string(rows)
+        return tf.strings.reduce_join(words, 1, separator=", ")
+
+    message = "outside of its (" + text(sides[:, ::-1]) + ") pixels: box=("
+    message += text(boxes) + ")"
+    is_bad = is_read & ~are_inside(boxes, sides)
+    status = tf.where(is_bad, message, status)
+    pixels = tf.reduce_prod(sides, axis=1)
     words = tf.strings.as_string(pixels)
     message = "too large: " + words + f" pixels, the limit is {max_pixels}"
     return tf.where(is_read & (pixels > max_pixels), message, status)
 
 
-def _each(function, contents, nothing):
+def _each(function, inputs, nothing):
     """Maps each string; one that raises gives `nothing` and `False`."""
     # TensorFlow's decoders raise, which ends a whole batch. Inside a tf.data
     # pipeline an element that raises can be dropped instead.
-    count = tf.size(contents, out_type="int64")
-    elements = tf.data.Dataset.from_tensor_slices((tf.range(count), contents))
+    count = tf.size(inputs[0], out_type="int64")
+    elements = tf.data.Dataset.from_tensor_slices((tf.range(count), *inputs))
     mapped = elements.map(
-        lambda place, content: (place, function(content)),
+        lambda place, *given: (place, function(*given)),
         num_parallel_calls=tf.data.AUTOTUNE,
     ).ignore_errors(log_warning=False)
     # One more element keeps the pipeline from being empty.

@@ -42,7 +42,7 @@ def pixels_of(files, size=24, resize=24):
     return np.concatenate(list(batches.as_numpy_iterator()))
 
 
-def small_encoder(side=24, **options):
+def small_encoder(side=24, preprocessing=None, **options):
     """An encoder with GSP, images to 6 numbers."""
     backbone = keras.Sequential(
         [
@@ -54,4 +54,9 @@ def small_encoder(side=24, **options):
     pooling = gsp.layers.GeneralizedSumPooling(
         4, prototype_initializer="random_normal", **options
     )
-    return gsp.models.build_encoder(backbone, embedding_size=6, pooling=pooling)
+    return gsp.models.build_encoder(
+        backbone,
+        embedding_size=6,
+        pooling=pooling,
+        preprocessing=preprocessing,
+    )

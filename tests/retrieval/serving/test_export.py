@@ -15,6 +15,7 @@ from keras_gsp.retrieval import (
     export_retriever,
     verify,
 )
+from keras_gsp.retrieval.serving.served_encoder import UNREADABLE
 from tests.retrieval.index.test_indexes import damaged_in_turn
 from tests.retrieval.serving.served_answers import (
     answers_elsewhere,
@@ -99,8 +100,8 @@ def served(request, tmp_path_factory):
     return Served(folder, request.param == "elsewhere")
 
 
-def assert_close(found, expected):
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+def assert_close(found, expected, atol=1e-6):
+    np.testing.assert_allclose(found, expected, atol=atol)
 
 
 def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
@@ -281,6 +282,98 @@ def test_an_encoder_that_looks_twice_is_served(tmp_path):
     assert found["ids"][:, 0].tolist() == names
     # The second look sees pixels that the first encoder's size lacks.
     assert not np.allclose(expected, looks.first(pixels_of(files)), atol=0.01)
+
+
+def test_both_looks_are_on_the_original(tmp_path):
+    eager = 1e-5  # sums in another order than in a graph
+    # Files of several sizes, turned, too small and unreadable ones.
+    looks = gsp.models.TwoLooks(
+        small_encoder(preprocessing=gsp.data.Preprocessing(24, 27))
+    )
+    files = write_files(tmp_path)
+    bad = write_broken_files(tmp_path, files)[:2]
+    pixels = [gsp.data.decode_image(Path(file).read_bytes()) for file in files]
+    assert len({one.shape for one in pixels}) > 3
+    expected = np.concatenate([looks(one[None]) for one in pixels])
+    index = ExactIndex.from_encoder(looks, (files, np.arange(10)))
+    assert_close(index.gallery.embeddings, expected, eager)
+    path = tmp_path / "r"
+    canaries = dict(zip(index.ids().tolist(), files, strict=True))
+    export_retriever(looks, index, path, neighbors=1, canaries=canaries)
+    assert gsp.retrieval.verify_export(path)["num_canaries"] == 10
+    mixed = np.concatenate([bad, files])
+    embedded, found, boxes, real = answers_here(
+        [
+            (path, "embed", BYTES, mixed),
+            (path, "search_exact", BYTES, mixed.reshape(2, 6)),
+            (path, "boxes", BYTES, mixed),
+            (path, "embed_uint8", ["images"], np.stack([pixels[3]] * 2)),
+        ]
+    )
+    assert_close(embedded["embedding"][2:], expected, eager)
+    assert embedded["status"].tolist()[1:] == [UNREADABLE] + ["ok"] * 10
+    names = [Path(file).name for file in files]
+    assert found["ids"].ravel().tolist() == ["", "", *names]
+    for one, box in zip(pixels, boxes["boxes"][2:], strict=True):
+        assert_close(box, looks.boxes(one[None])[0], eager)
+    assert_close(real["embedding"], np.stack([expected[3]] * 2), eager)
+    # A retriever, and a part of its embedding.
+    part = gsp.models.truncate_encoder(looks, 4)
+    retriever = gsp.retrieval.Retriever(part, ExactIndex())
+    found = retriever.embed(list(files))
+    assert_close(found, part_of(expected, 4), eager)
+
+
+def part_of(rows, size):
+    rows = rows[:, :size]
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
+    keras.utils.set_random_seed(0)
+    encoder, files = small_encoder(), write_files(tmp_path)
+    rows = encoder.predict(pixels_of(files), verbose=0)
+    products = np.array([*"aabbbcdddd"])
+    attributes = {"product": products, "year": np.arange(10) // 3}
+    index = ExactIndex(rows, LABELS, IDS, attributes=attributes)
+    path = tmp_path / "r"
+    export_retriever(encoder, index, path, neighbors=3, group_by="product")
+    assert verify(path)["group_by"] == "product"
+    boxes = np.array(
+        [[0, 0, 0, 0], [5, 7, 20, 24], [30, 0, 90, 5], [-1, 0, 5, 5]], "f4"
+    )
+    pairs = ["image_bytes", "boxes"]
+    ((found, part), (items,)) = (
+        answers_here(questions)
+        for questions in (
+            [
+                (path, "search_boxes", pairs, [files[:4], boxes]),
+                (path, "embed", BYTES, files),
+            ],
+            [(path, "items", BYTES, files.reshape(2, 5))],
+        )
+    )
+    status = found["status"].tolist()
+    assert status[:2] == ["ok", "ok"]
+    assert status[2:] == [
+        "outside of its (63, 36) pixels: box=(30, 0, 90, 5)",
+        "outside of its (45, 36) pixels: box=(-1, 0, 5, 5)",
+    ]
+    batch = gsp.data.evaluation_batches(
+        files[1:2], size=24, resize=24, boxes=boxes[1:2]
+    )
+    near = index.search(encoder.predict(batch, verbose=0), 3)
+    assert found["ids"][0, 0] == IDS[0]
+    assert found["ids"][1].tolist() == near.ids[0].tolist()
+    assert_close(found["distances"][1], near.distances[0])
+    # As the index groups.
+    near = index.search(part["embedding"], 3, group_by="product")
+    assert items["groups"].reshape(10, 3).tolist() == near.groups.tolist()
+    assert items["ids"].reshape(10, 3).tolist() == near.ids.tolist()
+    counts = items["group_counts"].reshape(10, 3)
+    assert counts.tolist() == near.group_counts.tolist()
+    with pytest.raises(ValueError, match="`group_by` must name.*shop"):
+        export_retriever(encoder, index, tmp_path / "x", group_by="shop")
 
 
 def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):

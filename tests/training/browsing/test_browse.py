@@ -49,6 +49,31 @@ def test_the_page_finds_the_neighbors_of_the_export(served):
     assert positions == {*range(len(served.search.ids))} - {2}
 
 
+def test_the_page_finds_a_box_and_one_image_of_each_item(served):
+    contents = served.search.image(served.search.ids[5])
+    pixels = np.asarray(Image.open(io.BytesIO(contents)).convert("RGB"))
+    rows, columns = pixels.shape[:2]
+    side = round(min(rows, columns) * served.search.crop_fraction)
+    top, left = (rows - side) // 2, (columns - side) // 2
+    part = pixels[top:, left:][: side // 2, : side // 2]
+    file = io.BytesIO()
+    Image.fromarray(part).save(file, "PNG")
+    expected = served.client.post("/search?k=3", content=file.getvalue())
+    answer = served.client.post(
+        f"/search?k=3&box=0,0,{side // 2 / side},{side // 2 / side}",
+        content=contents,
+    )
+    assert answer.json() == expected.json() and answer.status_code == 200
+    assert answer.json()["box"] is None  # of an encoder that looks once
+    for box in ("0,0,1", "0,0,0,1", ".5,0,.6,1", "nan,0,1,1", "a,0,1,1"):
+        answer = served.client.post(f"/search?box={box}", content=contents)
+        assert answer.status_code == 400 and "`box`" in answer.json()["error"]
+    found = served.client.post("/search?k=5&items=1", content=contents).json()
+    items = [one["item"] for one in found["neighbors"]]
+    assert len({*items}) == 5 and items[0] == served.search.labels[5]
+    assert all(1 <= one["count"] <= 4 for one in found["neighbors"])
+
+
 def test_contributions_sum_to_the_similarity(served):
     answer = served.client.post("/explain?neighbors=1,2&position=0").json()
     assert answer["shape"] == [6, 6]
@@ -192,7 +217,29 @@ def test_the_page_works_in_a_browser(served, tiny):
             wait(lambda: "1 of them a match" in first("#status").text)
             assert first(".verdict").text == "✓ in the gallery"
 
+            # A box is dragged over the query, one of each class is shown.
+            from selenium.webdriver import ActionChains
+
+            drag = ActionChains(driver).move_to_element(first(".own"))
+            drag.click_and_hold().move_by_offset(40, 30).release().perform()
+            wait(lambda: len(all_of(".own .box")) == 1)
+            wait(lambda: "0 of them matches" in first("#status").text)
+            first("#items").send_keys(Keys.SPACE)
+            wait(lambda: " image" in first(".neighbor").text)
+            browser.keep_screenshot(driver, "browse-box")
+            wait(lambda: len(all_of(".neighbor:enabled")) == 2)
             first(".neighbor:enabled").send_keys(Keys.ENTER)
+            wait(lambda: first("#why").is_displayed())
+            browser.keep_screenshot(driver, "browse-box-why")
+            first("#why").send_keys(Keys.ESCAPE)
+            ActionChains(driver).click(first(".own")).perform()
+            wait(lambda: not all_of(".own .box"))
+            first("#items").send_keys(Keys.SPACE)
+            wait(lambda: "1 of them a match" in first("#status").text)
+            wait(lambda: len(all_of(".neighbor:enabled")) == 2)
+
+            first(".neighbor:enabled").send_keys(Keys.ENTER)
+            wait(lambda: first("#why").is_displayed())
             assert first("#why").is_displayed()
             assert len(all_of("#why .pair canvas")) == 2
             assert len(all_of("#why .patch")) == 2 * 5  # prototypes

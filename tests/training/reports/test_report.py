@@ -21,9 +21,7 @@ def reported(tiny):
     if not _made:
         page = tiny.folder / "report.html"
         runs = [tiny.run("gap"), tiny.run("gsp"), tiny.run("gsp", 1)]
-        report.main(
-            [*map(str, runs), "--output", str(page), *("--map", "tsne")]
-        )
+        report.main([*map(str, runs), "--output", str(page)])
         html = page.read_text()
         text = re.search(r'type="application/json" id="data">(.*?)</', html)
         _made.update(runs=runs, page=page, html=html, data=json.loads(text[1]))

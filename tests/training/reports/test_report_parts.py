@@ -15,10 +15,11 @@ from training.reports.verdict import verdict
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
-def test_pca_of_few_images_or_axes_is_finite():
+def test_few_images_or_axes_are_laid_out_by_pca():
     for shape in ((5, 1), (2, 4), (3, 2)):
         embeddings = np.random.default_rng(0).normal(size=shape)
-        found = embedding_map(embeddings, "pca")
+        found = embedding_map(embeddings, "tsne")
+        assert found["words"].startswith("PCA")
         places = np.array([found["x"], found["y"]])
         assert places.shape == (2, shape[0]) and np.isfinite(places).all()
         assert np.abs(places).max() == pytest.approx(1)

@@ -4,7 +4,7 @@
   const SAME = 1e-3; // Distance of an image to itself, with rounding.
   const mostExplained = Number(document.body.dataset.explained);
   const guarantee = JSON.parse(document.body.dataset.guarantee);
-  let query = null; // { source, words, body or position }
+  let query = null; // { source, words, body or position, box }
   let answer = null; // { neighbors, explanation }
   let asked = 0;
 
@@ -18,6 +18,7 @@
   async function ask(path, settings, of) {
     const words = new URLSearchParams(settings);
     if (of.position !== undefined) words.set("position", of.position);
+    if (of.box) words.set("box", of.box.join(","));
     const response = await fetch(`${path}?${words}`, {
       method: "POST", body: of.body || null,
       headers: of.body ? { "Content-Type": "application/octet-stream" } : {},
@@ -33,9 +34,10 @@
     const of = query;
     status("Searching …");
     try {
-      const found = await ask("search", { k: find("k").value || 12 }, of);
+      const items = find("items") !== null && find("items").checked ? 1 : 0;
+      const found = await ask("search", { k: find("k").value || 12, items }, of);
       if (turn !== asked) return;
-      answer = { neighbors: found.neighbors, explanation: null };
+      answer = { neighbors: found.neighbors, box: of.box || found.box, explanation: null };
       draw();
       const places = found.neighbors.slice(0, mostExplained).map((one) => one.position);
       if (!places.length) return;
@@ -55,6 +57,39 @@
     return make("span", { class: isOwn ? "frame own" : "frame" }, make("img", { src: source, alt: words }),
       showsWeights() && map ? overlay(map, answer.explanation.shape) : null);
   }
+  // A box, [left, top, width, height] in shares of the image.
+  function placed(mark, box) {
+    ["left", "top", "width", "height"].forEach((side, i) => { mark.style[side] = `${100 * box[i]}%`; });
+    return mark;
+  }
+  // A box that is dragged over the query is searched with; a click takes all of it.
+  function draggable(frame) {
+    const place = (event) => {
+      const { left, top, width, height } = frame.querySelector("img").getBoundingClientRect();
+      return [(event.clientX - left) / width, (event.clientY - top) / height].map((at) => Math.min(Math.max(at, 0), 1));
+    };
+    let from = null;
+    let mark = frame.querySelector(".box");
+    const span = (to) => [...from.map((at, i) => Math.min(at, to[i])), ...from.map((at, i) => Math.abs(at - to[i]))];
+    frame.addEventListener("pointerdown", (event) => {
+      event.preventDefault();
+      from = place(event);
+      frame.setPointerCapture(event.pointerId);
+    });
+    frame.addEventListener("pointermove", (event) => {
+      if (!from) return;
+      if (!mark) frame.append(mark = make("i", { class: "box" }));
+      placed(mark, span(place(event)));
+    });
+    frame.addEventListener("pointerup", (event) => {
+      if (!from) return;
+      const box = span(place(event));
+      from = null;
+      query = { ...query, box: box[2] * box[3] > .001 ? box : null };
+      search();
+    });
+    return frame;
+  }
   const threshold = () => (find("threshold").value === "" ? null : Number(find("threshold").value));
   function neighbor(one, rank) {
     const limit = threshold();
@@ -68,6 +103,7 @@
       class: `neighbor ${limit === null ? "plain" : isMatch ? "" : "wrong"}`,
       onclick: () => explain(one, why),
     }, shown, make("span", { class: "under" }, ...breakable(one.label || one.name)),
+    one.count ? make("span", { class: "under quiet" }, `${one.item === one.label ? "" : `${one.item}: `}${one.count} image${one.count === 1 ? "" : "s"}`) : null,
     one.distance < SAME ? make("span", { class: "under strong" }, "this is the query") : null,
     make("span", { class: "under quiet" }, one.distance.toFixed(3)));
   }
@@ -85,9 +121,12 @@
     const count = answer.neighbors.length;
     status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.${shortlist(answer.neighbors)}`);
     const isKnown = matches.length > 0;
+    const whole = query.box ? null : answer.explanation && answer.explanation.query;
+    const own = framed(query.source, `query: ${query.words}`, whole, true);
+    if (answer.box) own.append(placed(make("i", { class: "box" }), answer.box));
     find("found").replaceChildren(make("div", { class: "result" },
       make("div", { class: "asked" },
-        framed(query.source, `query: ${query.words}`, answer.explanation && answer.explanation.query, true),
+        draggable(own),
         make("span", { class: "under" }, ...breakable(`query: ${query.words}`)),
         limit === null ? null : make("span", { class: `verdict ${isKnown ? "" : "wrong"}` },
           isKnown ? "✓ in the gallery" : "✗ nothing near enough")),
@@ -112,9 +151,23 @@
     image.src = source;
     return canvas;
   }
-  function explain(one, why) {
+  // The part of an image in a box, of which its central square is embedded.
+  async function cropped(source, [left, top, width, height]) {
+    const image = new Image();
+    image.src = source;
+    await image.decode();
+    const crop = Number(document.body.dataset.crop);
+    let [across, down] = [width * image.width, height * image.height];
+    const [x, y] = [left * image.width + across / 2, top * image.height + down / 2];
+    if (crop) across = down = Math.min(across, down) * crop;
+    const canvas = make("canvas", { width: 224, height: 224 });
+    canvas.getContext("2d").drawImage(image, x - across / 2, y - down / 2, across, down, 0, 0, 224, 224);
+    return canvas.toDataURL();
+  }
+  async function explain(one, why) {
     const { query: weights, shape } = answer.explanation;
-    const pictures = [[query.source, `query: ${query.words}`], [`image/${one.position}`, `neighbor: ${one.label}`]];
+    const source = query.box ? await cropped(query.source, query.box) : query.source;
+    const pictures = [[source, `query: ${query.words}`], [`image/${one.position}`, `neighbor: ${one.label}`]];
     const whole = [weights, why.weights];
     const pair = make("div", { class: "pair" });
     const show = (maps) => pair.replaceChildren(...pictures.map(([source, caption], i) =>
@@ -191,6 +244,7 @@
     start({ source: picture.getAttribute("src"), words: picture.alt, position: button.dataset.example });
   }));
   find("k").addEventListener("change", search);
+  if (find("items")) find("items").addEventListener("change", search);
   find("threshold").addEventListener("input", draw);
   if (find("overlay")) find("overlay").addEventListener("change", draw);
 })();

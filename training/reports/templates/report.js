@@ -46,7 +46,8 @@
       hovertemplate: `${one.run.replaceAll("<", "&lt;")}<br>step %{x}: %{y:.4f}<extra></extra>`,
     })), {
       xaxis: { title: { text: "training step" } },
-      yaxis: { title: { text: curveWords(measure) } },
+      // No room below 0 around scores that are all equal.
+      yaxis: { title: { text: curveWords(measure) }, rangemode: measure.startsWith("val_") ? "nonnegative" : "normal" },
     });
   }
   if (measures.length) {

@@ -3,7 +3,7 @@
     python -m training.research.benchmarks.pooling --json poolings.json
     KERAS_BACKEND=jax python -m training.research.benchmarks.pooling  # or torch
 
-One table for each size, dtype and compiler. The unit is a 1x1 convolution to
+One case for each size, dtype and compiler. The unit is a 1x1 convolution to
 as many kernels as GSP has prototypes, the least cost of comparing features
 with prototypes. Poolings have their names in recipes. `to the floor` compares with
 three passes over the features at the speed of a copy: one forward, and one reading

@@ -2,6 +2,7 @@
 
     python -m training.research.experiments.two_looks
     python -m training.research.experiments.two_looks --data-dir birds.zip --backbone-weights FILE
+    python -m training.research.experiments.two_looks --collages FOLDER --pixels 128 --backbone-weights FILE
 
 A pooling with weights finds the subject; the box is cropped and embedded again
 (`gsp.models.TwoLooks`). By default letters among symbols: the network is
@@ -10,7 +11,8 @@ canvas with most pooled mass, `hit` the share of test images whose letter it
 holds, and the second look a head with average pooling, trained on crops. With
 `--data-dir`, photographs: MobileNetV2 (width 1), frozen, folds over the classes;
 the box is the square around the central 80 % of the pooled mass, and the second
-look is the encoder of the first.
+look is the encoder of the first. With `--collages`, each picture of a folder among
+three others: MobileNetV2, window and heads as for letters, on enlarged crops.
 
 Each head starts from PCA of its features, and its learning rate and its weights
 (those before the first step included) are the best on validation classes, as is
@@ -26,7 +28,8 @@ folds.
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +40,9 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from keras_gsp.models.two_looks import Boxes, Crop
+from keras_gsp.retrieval.index.columns import blocks_of
 from training.datasets import glyphs
-from training.datasets.collage import load_pictures
+from training.datasets.collage import collage_splits, load_pictures
 from training.pictures.pooling_weights import pooling_weights
 from training.recipes.backbone import build_backbone
 from training.recipes.glyph_network import CHARACTERS
@@ -47,6 +51,7 @@ from training.research.report import ExperimentSettings, Table, run_measurement
 from training.runs.raw_baseline import pooled
 
 SIDES = "train", "validation", "test"
+KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
 EVALUATIONS = 4
 SMALL_LETTERS = {
     **{"train_samples": 8, "test_samples": 3, "train_classes": 20},
@@ -60,12 +65,16 @@ class Settings(ExperimentSettings):
 
     data_dir: Path | None = None
     """Folder of photographs; letters among symbols by default."""
+    collages: Path | None = None
+    """Folder of pictures to find among others of it."""
     backbone_weights: Path | None = None
-    """Weights of MobileNetV2 (width 1), for photographs."""
+    """Weights of MobileNetV2, for photographs and collages."""
+    width: float = 1.0
+    """Width of MobileNetV2."""
     folds: int = 4
     """Folds over the classes of a folder; one for each seed, at most."""
     pixels: int = 224
-    """Height and width of a photograph."""
+    """Height and width of a photograph or a collage."""
     steps: int = 600
     """Training steps of 16 x 4 letters or 8 x 4 photographs."""
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
@@ -84,22 +93,19 @@ class Task:
     labels: dict[str, np.ndarray]
     true_boxes: dict[str, np.ndarray]
     network: Recipe
-    crop_size: tuple[int, int]
+    side: int  # of crops, pixels
     window: float | None
     classes_per_batch: int
 
 
-FROZEN: dict[str, dict[str, Any]] = {
-    name: {"backbone": name, "backbone_width": 1.0, "frozen": "all"}
-    for name in ("glyph-cnn", "mobilenet-v2")
-}
 # All but average have weights.
 POOLINGS: dict[str, Callable[[], Any]] = {
     "average": lambda: None,
-    "GSP": lambda: gsp.layers.GeneralizedSumPooling(64, 0.1, 20.0),
+    "GSP": gsp.layers.GeneralizedSumPooling,
     "DELF": gsp.layers.DELFPooling,
     "SimPool": gsp.layers.SimPooling,
     "attention": gsp.layers.AttentionPooling,
+    "CroW": gsp.layers.CroWPooling,
 }
 
 
@@ -108,16 +114,52 @@ def letters(settings: Settings) -> Task:
     sizes: Any = SMALL_LETTERS if settings.smoke else {}
     splits = glyphs.load(**sizes)
     cells = {side: glyphs.letter_cells(side, **sizes) for side in SIDES}
-    starts = {k: np.stack([c // 2, c % 2], 1) / 2 for k, c in cells.items()}
-    weights = None if settings.smoke else CHARACTERS
-    return Task(
-        {side: getattr(splits, side).images for side in SIDES},
-        {side: getattr(splits, side).labels for side in SIDES},
-        {k: np.concatenate([s, s + 0.5], 1) for k, s in starts.items()},
-        Recipe.of(backbone_weights=weights, **FROZEN["glyph-cnn"]),
-        (glyphs.CELL, glyphs.CELL),
-        *(0.5, 16),
+    network = frozen("glyph-cnn", None if settings.smoke else CHARACTERS)
+    return among_others(splits, cells, network, glyphs.CELL, 16)
+
+
+def collages(settings: Settings, seed: int) -> Task:
+    """Pictures in one of four cells, and a network that knows ImageNet."""
+    size, place = settings.pixels, str(settings.collages)
+    splits, alone = (
+        collage_splits(place, canvas_size=size, distractors=one, seed=seed)
+        for one in (True, False)
     )
+
+    def cell(canvases, own):
+        parts = canvases.reshape(len(own), 2, size // 2, 2, size // 2, -1)
+        is_own = parts == own[:, None, :, None]
+        return is_own.all((2, 4, 5)).reshape(-1, 4).argmax(axis=1)
+
+    cells = each(cell, *(sides_of(one, "images") for one in (splits, alone)))
+    weights, count = settings.backbone_weights, splits.train.num_classes
+    network = frozen("mobilenet-v2", weights, settings.width)
+    return among_others(splits, cells, network, size, min(8, count))
+
+
+def among_others(
+    splits: Any, cells: dict, network: Recipe, crop: int, count: int
+) -> Task:
+    """A task of splits whose subjects are in known cells of four."""
+    starts = each(lambda cell: np.stack([cell // 2, cell % 2], 1) / 2, cells)
+    return Task(
+        sides_of(splits, "images"),
+        sides_of(splits, "labels"),
+        each(lambda start: np.concatenate([start, start + 0.5], 1), starts),
+        *(network, crop, 0.5, count),
+    )
+
+
+def sides_of(splits: Any, name: str) -> dict[str, np.ndarray]:
+    """The images or labels of the splits."""
+    return {side: getattr(getattr(splits, side), name) for side in SIDES}
+
+
+def frozen(name: str, weights: Any, width: float = 1.0) -> Recipe:
+    """A network whose weights stay."""
+    file = weights and str(weights)
+    options = {"backbone_width": width, "frozen": "all"}
+    return Recipe.of(backbone=name, backbone_weights=file, **options)
 
 
 def photographs(settings: Settings, fold: int) -> Task:
@@ -130,21 +172,18 @@ def photographs(settings: Settings, fold: int) -> Task:
     count = max(2, len(others) // 6)
     classes = zip(SIDES, (others[count:], others[:count], tests), strict=True)
     chosen = {side: np.isin(found.labels, own) for side, own in classes}
-    weights = settings.backbone_weights and str(settings.backbone_weights)
+    weights = settings.backbone_weights
+    network = frozen("mobilenet-v2", weights, settings.width)
     return Task(
         {side: found.images[is_in] for side, is_in in chosen.items()},
         {side: found.labels[is_in] for side, is_in in chosen.items()},
-        {},
-        Recipe.of(backbone_weights=weights, **FROZEN["mobilenet-v2"]),
-        (size, size),
-        *(None, 8),
+        *({}, network, size, None, 8),
     )
 
 
 def scores(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Scores of l2-normalized embeddings, for each query too."""
-    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    rows = embeddings / np.maximum(lengths, 1e-12)
+    rows = keras.utils.normalize(embeddings)
     return gsp.metrics.retrieval_scores(rows, labels, per_query=True)
 
 
@@ -165,20 +204,22 @@ def embedded(made: keras.Model, maps: dict) -> dict[str, np.ndarray]:
     return {side: made.predict(maps[side], verbose=0) for side in SIDES[1:]}
 
 
-def weights_of(made: keras.Model, maps: np.ndarray) -> np.ndarray:
+def each(function: Callable, *parts: dict) -> dict[str, Any]:
+    """Applies a function to what each side has."""
+    return {side: function(*(one[side] for one in parts)) for side in parts[0]}
+
+
+def weights_of(made: keras.Model, maps: dict) -> dict[str, np.ndarray]:
     """Pooling weights (images, height, width) of a head."""
-    weights = pooling_weights(made, maps).astype("float32")
-    return weights.mean(-1) if weights.ndim == 4 else weights
+    found = each(lambda one: pooling_weights(made, one).astype("f4"), maps)
+    return each(lambda one: one.mean(-1) if one.ndim == 4 else one, found)
 
 
-def moved(boxes: dict, shares: Any) -> dict[str, np.ndarray]:
+def moved(own: np.ndarray, shares: Any) -> np.ndarray:
     """Boxes of the same sizes, at shares of the way across the image."""
-    found = {}
-    for side, own in boxes.items():
-        sides = own[:, 2:] - own[:, :2]
-        start = (1.0 - sides) * shares(sides.shape)
-        found[side] = np.concatenate([start, start + sides], axis=1)
-    return found
+    sides = own[:, 2:] - own[:, :2]
+    start = (1.0 - sides) * shares(sides.shape)
+    return np.concatenate([start, start + sides], axis=1)
 
 
 class Looks:
@@ -187,38 +228,31 @@ class Looks:
     def __init__(self, task: Task, settings: Settings, seed: int) -> None:
         self.task, self.settings, self.seed = task, settings, seed
         self.rows: dict[str, dict] = {}
-        self.poolings = dict(POOLINGS)
-        if task.window is not None:
-            self.poolings["GSP"] = lambda: gsp.layers.GeneralizedSumPooling(
-                64, 0.1, 80.0
-            )
-        self.backbone = cache(
-            lambda size: build_backbone(task.network, (*size, 3))
-        )
-        self.maps = {k: self.features(v) for k, v in task.images.items()}
+        gsp_layer = partial(gsp.layers.GeneralizedSumPooling, 64, 0.1)
+        temperature = 20.0 if task.window is None else 80.0
+        self.poolings = POOLINGS | {"GSP": partial(gsp_layer, temperature)}
+        self.backbone = cache(partial(build_backbone, task.network))
+        self.maps = each(self.features, task.images)
 
     def measure(self) -> dict[str, dict]:
         """Measures every row."""
-        heads, weights = {}, {}
+        heads, weights, seed = {}, {}, self.seed
         for name, pooling in self.poolings.items():
             if name not in ("average", "GSP") and not self.settings.rivals:
                 continue
             heads[name] = made = self.trained(self.maps, pooling)
             self.add(f"{name}, whole", embedded(made, self.maps))
             if name != "average":
-                weights[name] = {
-                    k: weights_of(made, maps) for k, maps in self.maps.items()
-                }
-        weights["activation norm"] = {
-            k: np.square(maps.astype("float32")).sum(-1)
-            for k, maps in self.maps.items()
-        }
-        boxes = {name: self.boxes(one) for name, one in weights.items()}
-        boxes["center"] = moved(boxes["GSP"], lambda shape: 0.5)
-        boxes["random"] = moved(
-            boxes["GSP"],
-            lambda shape: np.random.default_rng(self.seed).random(shape),
+                weights[name] = weights_of(made, self.maps)
+        weights["activation norm"] = each(
+            lambda maps: np.square(maps.astype("float32")).sum(-1), self.maps
         )
+        boxes = {name: self.boxes(one) for name, one in weights.items()}
+        for name, shares in (
+            ("center", lambda shape: 0.5),
+            ("random", lambda shape: np.random.default_rng(seed).random(shape)),
+        ):
+            boxes[name] = each(partial(moved, shares=shares), boxes["GSP"])
         self.raw()
         first = embedded(heads["GSP"], self.maps)
         for name, own in boxes.items():
@@ -228,12 +262,11 @@ class Looks:
             again = embedded(second, near)
             self.add(f"box of {name}", first, again, own["test"])
             if name == "GSP":
-                close = {side: pooled(near[side]) for side in SIDES[1:]}
-                raw = self.best_raw(close)
-                again = {side: rows[raw] for side, rows in close.items()}
+                close = each(pooled, {side: near[side] for side in SIDES[1:]})
+                again = each(itemgetter(self.best_raw(close)), close)
                 self.add("box of GSP, raw features", first, again)
-        if self.task.true_boxes:  # An upper bound.
-            near = self.near_maps(self.task.true_boxes)
+        if true := self.task.true_boxes:  # An upper bound.
+            near = self.near_maps(true)
             made = self.trained(near, lambda: None)
             self.add("true cell", embedded(made, near))
         return self.rows
@@ -243,54 +276,43 @@ class Looks:
         keras.utils.set_random_seed(self.seed)
         untrained = head(self.maps, self.poolings["GSP"]())
         maps = {side: self.maps[side] for side in SIDES[1:]}
-        near = self.near_maps(
-            self.boxes({k: weights_of(untrained, m) for k, m in maps.items()})
-        )
-        far, close = (
-            {side: pooled(one) for side, one in own.items()}
-            for own in (maps, near)
-        )
+        near = self.near_maps(self.boxes(weights_of(untrained, maps)))
+        far, close = each(pooled, maps), each(pooled, near)
         best = self.best_raw(far)
         for title, name in (("average", "average"), ("best pooling", best)):
-            first, again = (
-                {side: rows[name] for side, rows in looks.items()}
-                for looks in (far, close)
-            )
+            first, again = (each(itemgetter(name), x) for x in (far, close))
             self.add(f"raw {title}, whole", first)
             self.add(f"raw {title}, two looks", first, again)
 
     def best_raw(self, rows: dict[str, dict]) -> str:
         """The pooling of raw features that is best on validation classes."""
         labels, found = self.task.labels["validation"], rows["validation"]
-        each = {k: scores(v, labels)["map_at_r"] for k, v in found.items()}
-        return max(each, key=each.__getitem__)
+        return max(found, key=lambda k: scores(found[k], labels)["map_at_r"])
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """Feature maps, float16."""
-        backbone = self.backbone(images.shape[1:3])
+        backbone = self.backbone(images.shape[1:])
         found = backbone.predict(images, batch_size=64, verbose=0)
         return found.astype("float16")
 
     def boxes(self, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Boxes (images, 4) by the rule of `TwoLooks`."""
-        rule = Boxes(self.task.window, 0.8)
-        pixels = self.task.images
-        return {
-            side: ops.convert_to_numpy(rule([pixels[side][..., :1], own]))
-            for side, own in weights.items()
-        }
+        rule, images = Boxes(self.task.window, 0.8), self.task.images
+        found = each(lambda w, i: rule([i[..., :1], w]), weights, images)
+        return each(ops.convert_to_numpy, found)
 
     def near_maps(self, boxes: dict) -> dict[str, np.ndarray]:
         """Feature maps of the crops."""
-        crop, maps = Crop(self.task.crop_size), {}
-        for side, own in boxes.items():
-            images, found = self.task.images[side], []
-            for start in range(0, len(images), 256):
-                some = slice(start, start + 256)
-                pixels = crop([images[some].astype("float32"), own[some]])
-                found.append(np.rint(ops.convert_to_numpy(pixels)))
-            maps[side] = self.features(np.concatenate(found).astype("uint8"))
-        return maps
+        crop = Crop((self.task.side, self.task.side))
+
+        def near(own, images):
+            crops = [
+                crop([images[some].astype("float32"), own[some]])
+                for some in blocks_of(np.arange(len(images)), 256)
+            ]
+            return self.features(np.rint(np.concatenate(crops)).astype("u1"))
+
+        return each(near, boxes, self.task.images)
 
     def trained(self, maps: dict, pooling: Callable) -> keras.Model:
         """The head with the best rate and weights on validation classes."""
@@ -320,9 +342,8 @@ class Looks:
                     if found > best[0]:
                         best = found, made.get_weights()
                 some = np.asarray(chosen)
-                learner.train_on_batch(
-                    maps["train"][some], labels["train"][some]
-                )
+                images, classes = maps["train"][some], labels["train"][some]
+                learner.train_on_batch(images, classes)
         made.set_weights(best[1])
         return made
 
@@ -334,21 +355,15 @@ class Looks:
         if second is not None:
             looks["second"] = second
             if first["test"].shape == second["test"].shape:
-                looks["sum"] = {k: first[k] + second[k] for k in first}
-        found = {
-            look: {k: scores(one[k], self.task.labels[k]) for k in one}
-            for look, one in looks.items()
-        }
-        validated = {k: v["validation"]["map_at_r"] for k, v in found.items()}
-        chosen = max(validated, key=validated.__getitem__)
+                looks["sum"] = each(np.add, first, second)
+        own = self.task.labels
+        found = {k: each(scores, one, own) for k, one in looks.items()}
+        chosen = max(found, key=lambda k: found[k]["validation"]["map_at_r"])
         best = found[chosen]["test"]
         row = {k: 100 * one["test"]["map_at_r"] for k, one in found.items()}
-        row |= {
-            "chosen": chosen,
-            "map_at_r": 100 * best["map_at_r"],
-            "precision_at_1": 100 * best["precision_at_1"],
-            "queries": 100 * best["per_query"]["map_at_r"],
-        }
+        row |= {k: 100 * best[k] for k in ("map_at_r", "precision_at_1")}
+        queries = 100 * best["per_query"]["map_at_r"]
+        row |= {"chosen": chosen, "queries": queries}
         if boxes is not None and self.task.true_boxes:
             middle = (boxes[:, :2] + boxes[:, 2:]) / 2
             true = self.task.true_boxes["test"]
@@ -361,9 +376,12 @@ def measure(settings: Settings) -> dict:
     """Runs every seed; rows with their mean and paired gains."""
     runs, classes = [], []
     for number, seed in enumerate(tqdm(settings.seeds, desc="seeds")):
-        fold = number % max(settings.folds, 2)
-        is_folder = settings.data_dir is not None
-        task = photographs(settings, fold) if is_folder else letters(settings)
+        if settings.collages is not None:
+            task = collages(settings, seed)
+        elif settings.data_dir is not None:
+            task = photographs(settings, number % max(settings.folds, 2))
+        else:
+            task = letters(settings)
         runs.append(Looks(task, settings, seed).measure())
         classes.append(task.labels["test"])
     return {"rows": [_joined(name, runs, classes) for name in runs[0]]}
@@ -372,17 +390,14 @@ def measure(settings: Settings) -> dict:
 def _joined(name, runs, classes):
     own = [run[name] for run in runs]
     row: dict[str, Any] = {"name": name, "chosen": [o["chosen"] for o in own]}
-    for key in ("hit", "first", "second", "sum", "map_at_r", "precision_at_1"):
+    for key in KEYS:
         if key in own[0]:
             row[key] = float(np.mean([one[key] for one in own]))
     kind = name.partition(",")[0] if name.startswith("raw") else "GSP"
     base = f"{kind}, whole"
     if name != base:
-        found = gsp.metrics.paired_difference(
-            [one["queries"] for one in own],
-            [run[base]["queries"] for run in runs],
-            classes,
-        )
+        queries = [[run[k]["queries"] for run in runs] for k in (name, base)]
+        found = gsp.metrics.paired_difference(queries[0], queries[1], classes)
         row["over"] = base
         row["gain"] = [found[key] for key in ("difference", "low", "high")]
     return row
@@ -391,15 +406,12 @@ def _joined(name, runs, classes):
 def tables(results: dict) -> list[Table]:
     """One table, MAP@R of each look and the gain of what validation chose."""
     headings = ["", "hit %", "first", "second", "both", "chosen", "P@1", "gain"]
-    keys = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
     rows = []
     for row in results["rows"]:
-        cells = [f"{row[key]:.1f}" if key in row else "" for key in keys]
-        gain = ""
+        cells = [f"{row[key]:.1f}" if key in row else "" for key in KEYS]
         if "gain" in row:
-            difference, low, high = row["gain"]
-            gain = f"{difference:+.1f} [{low:.1f}, {high:.1f}]"
-        rows.append([row["name"], *cells, gain])
+            gain = "{:+.1f} [{:.1f}, {:.1f}]".format(*row["gain"])
+        rows.append([row["name"], *cells, gain if "gain" in row else ""])
     return [Table(headings, rows, 1)]
 
 

@@ -28,7 +28,12 @@ from training.research.report import (
 )
 from training.runs.raw_baseline import pooled
 
-BEST = "best pooling"
+BEST, WHITENED = "best pooling", "whitened, chosen"
+SCORES = {
+    "untrained": "untrained",
+    "map_at_r": "MAP@R",
+    "precision_at_1": "P@1",
+}
 SIDES = "train", "validation", "test"
 
 
@@ -54,8 +59,8 @@ class Settings(CommandSettings):
     SMALL = {"pixels": 32, "folds": 2, "size": 4}
 
 
-def features(settings: Settings, paths: Any) -> dict[str, np.ndarray]:
-    """Normalized features of every image, by pooling."""
+def feature_maps(settings: Settings, paths: Any) -> np.ndarray:
+    """Feature maps of every image, float16."""
     side = settings.pixels
     network = keras.applications.MobileNetV2(
         (side, side, 3),
@@ -69,11 +74,30 @@ def features(settings: Settings, paths: Any) -> dict[str, np.ndarray]:
         paths, preprocessing=gsp.data.Preprocessing(side, side)
     )
     found = [
-        pooled(network.predict_on_batch(np.asarray(batch) / 127.5 - 1.0))
+        network.predict_on_batch(np.asarray(batch) / 127.5 - 1.0)
         for batch in tqdm(batches, desc="images")
     ]
+    return np.concatenate([maps.astype("float16") for maps in found])
+
+
+def pooled_rows(maps: np.ndarray) -> dict[str, np.ndarray]:
+    """Normalized features of every image, by pooling."""
+    parts = [pooled(maps[i : i + 256]) for i in range(0, len(maps), 256)]
+    return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
+
+
+def fold_sides(
+    labels: np.ndarray, folds: int, fold: int
+) -> dict[str, np.ndarray]:
+    """Positions of the images of each of `SIDES`."""
+    order = np.random.default_rng(0).permutation(labels.max() + 1)
+    tests = np.array_split(order, folds)[fold]
+    others = np.random.default_rng(fold).permutation(np.setdiff1d(order, tests))
+    count = max(2, len(others) // 4)
+    classes = others[count:], others[:count], tests
     return {
-        name: np.concatenate([one[name] for one in found]) for name in found[0]
+        side: np.flatnonzero(np.isin(labels, of))
+        for side, of in zip(SIDES, classes, strict=True)
     }
 
 
@@ -81,15 +105,7 @@ def fold_rows(
     settings: Settings, rows: dict, labels: np.ndarray, fold: int
 ) -> dict[str, dict]:
     """Scores of each method on the test classes of a fold."""
-    order = np.random.default_rng(0).permutation(labels.max() + 1)
-    tests = np.array_split(order, settings.folds)[fold]
-    others = np.random.default_rng(fold).permutation(np.setdiff1d(order, tests))
-    count = max(2, len(others) // 4)
-    classes = others[count:], others[:count], tests
-    sides = {
-        side: np.flatnonzero(np.isin(labels, of))
-        for side, of in zip(SIDES, classes, strict=True)
-    }
+    sides = fold_sides(labels, settings.folds, fold)
 
     def score(embeddings, side="test"):
         chosen = sides[side]
@@ -114,9 +130,9 @@ def fold_rows(
     chosen = validated(whitened)
     embedded = {"average": rows["average"], BEST: rows[best], "PCA": principal}
     embedded |= {f"whitened, {s:g}": x for s, x in whitened.items()}
-    embedded["whitened, chosen"] = whitened[chosen]
+    embedded[WHITENED] = whitened[chosen]
     found = {name: score(one) for name, one in embedded.items()}
-    found[BEST]["chosen"], found["whitened, chosen"]["chosen"] = best, chosen
+    found[BEST]["chosen"], found[WHITENED]["chosen"] = best, chosen
     return found | {"classes": labels[sides["test"]]}
 
 
@@ -125,7 +141,7 @@ def measure(settings: Settings) -> dict:
     sets = {}
     for path in settings.data_dirs:
         images = gsp.data.image_folder(str(path))
-        rows = features(settings, images.paths)
+        rows = pooled_rows(feature_maps(settings, images.paths))
         labels = np.asarray(images.labels)
         folds = [
             fold_rows(settings, rows, labels, fold)
@@ -135,18 +151,23 @@ def measure(settings: Settings) -> dict:
         title = (
             f"{path.stem}: {images.num_classes} classes, {len(labels)} images"
         )
-        sets[title] = [_row(name, folds, classes) for name in folds[0]]
+        sets[title] = [summary(name, folds, classes) for name in folds[0]]
     return {"sets": sets}
 
 
-def _row(name, folds, classes):
-    row = {"name": name, "chosen": [f[name].get("chosen", "") for f in folds]}
-    for key in ("map_at_r", "precision_at_1"):
-        row[key] = float(np.mean([one[name][key] for one in folds]))
-    if name != BEST:
+def summary(
+    name: str, folds: list[dict], classes: list, over: str = BEST
+) -> dict[str, Any]:
+    """A row's means over folds, and its paired gain over another row."""
+    row: dict[str, Any] = {"name": name}
+    row["chosen"] = [f[name].get("chosen", "") for f in folds]
+    for key in SCORES:
+        if key in folds[0][name]:
+            row[key] = float(np.mean([one[name][key] for one in folds]))
+    if name != over:
         own, base = (
             [one[which]["per_query"]["map_at_r"] for one in folds]
-            for which in (name, BEST)
+            for which in (name, over)
         )
         found = gsp.metrics.paired_difference(own, base, classes)
         row["gain"] = [found[key] for key in ("difference", "low", "high")]
@@ -155,24 +176,24 @@ def _row(name, folds, classes):
 
 def tables(results: dict) -> list[Table]:
     """One table a data set."""
-    return [
-        Table(
-            ["", "chosen", "MAP@R", "P@1", "gain"],
+    found = []
+    for title, rows in results["sets"].items():
+        keys = [key for key in SCORES if any(key in row for row in rows)]
+        table = [
             [
-                [
-                    row["name"],
-                    ", ".join(dict.fromkeys(map(str, row["chosen"]))),
-                    f"{100 * row['map_at_r']:.1f}",
-                    f"{100 * row['precision_at_1']:.1f}",
-                    _gain(row.get("gain")),
-                ]
-                for row in rows
-            ],
-            2,
-            title,
-        )
-        for title, rows in results["sets"].items()
-    ]
+                row["name"],
+                ", ".join(dict.fromkeys(map(str, row["chosen"]))),
+                *(
+                    f"{100 * row[key]:.1f}" if key in row else ""
+                    for key in keys
+                ),
+                _gain(row.get("gain")),
+            ]
+            for row in rows
+        ]
+        headings = ["", "chosen", *(SCORES[key] for key in keys), "gain"]
+        found.append(Table(headings, table, 2, title))
+    return found
 
 
 def _gain(gain):

@@ -8,10 +8,12 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 from tests.training.datasets import layouts
+from training.datasets.collage import collage_splits
 from training.recipes.backbone import build_backbone
 from training.research.experiments import (
     cifar_classifier,
     dominant_prototypes,
+    head_starts,
     transport_toy,
     two_looks,
     whitening,
@@ -61,17 +63,39 @@ def test_second_looks_are_measured_beside_other_boxes(tmp_path):
     assert rows["box of center"]["hit"] == 0
 
 
-def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
+def test_second_looks_find_pictures_among_others(tmp_path):
+    layouts.folder(tmp_path / "images", "abcdefghijkl", images=10)
+    settings = two_looks.Settings(collages=tmp_path / "images", pixels=32)
+    task = two_looks.collages(settings, 0)
+    alone = collage_splits(
+        tmp_path / "images", canvas_size=32, distractors=False
+    )
+    for side, own in (("train", alone.train), ("test", alone.test)):
+        pixels, boxes = task.images[side], task.true_boxes[side]
+        assert len(pixels) == len(own.images) and 0 < boxes[:, :2].mean() < 0.5
+        for canvas, box, one in zip(pixels, boxes, own.images, strict=True):
+            top, left, bottom, right = (box * 32).astype(int)
+            np.testing.assert_array_equal(canvas[top:bottom, left:right], one)
+        assert task.labels[side].tolist() == own.labels.tolist()
+
+
+@pytest.fixture
+def ten_classes(tmp_path, monkeypatch):
+    """Options for 40 images, and a network of one layer."""
+
     def small(shape, **_):
         convolution = keras.layers.Conv2D(8, 4, strides=4)
         return keras.Sequential([keras.Input(shape), convolution])
 
     monkeypatch.setattr(keras.applications, "MobileNetV2", small)
-    layouts.folder(tmp_path / "images", list("abcdefgh"), images=4)
-    options = "--data-dirs", str(tmp_path / "images")
-    found = smoke_run(whitening, tmp_path, *options)
+    layouts.folder(tmp_path / "images", list("abcdefghij"), images=4)
+    return "--data-dirs", str(tmp_path / "images")
+
+
+def test_closed_forms_are_scored_beside_raw_features(tmp_path, ten_classes):
+    found = smoke_run(whitening, tmp_path, *ten_classes)
     ((title, rows),) = found["sets"].items()
-    assert title == "images: 8 classes, 32 images"
+    assert title == "images: 10 classes, 40 images"
     named = {row["name"]: row for row in rows}
     assert named["best pooling"]["chosen"][0] in POOLINGS
     assert "gain" not in named["best pooling"]
@@ -80,6 +104,24 @@ def test_closed_forms_are_scored_beside_raw_features(tmp_path, monkeypatch):
         assert low <= named[name]["gain"][0] <= high
     scores = {row["map_at_r"] for row in rows}
     assert len(scores) > 2 and all(0 < score <= 1 for score in scores)
+
+
+def test_heads_are_scored_beside_learned_whitening(tmp_path, ten_classes):
+    found = smoke_run(head_starts, tmp_path, *ten_classes, "--classes", "9")
+    ((title, rows),) = found["sets"].items()
+    assert title == "images: 9 classes, 36 images"
+    raw, whitened, *heads = rows
+    assert "gain" in raw and "gain" not in whitened
+    assert [row["name"] for row in heads[::5]] == [
+        "average from random",
+        "GSP + GeM from whitening",
+    ]
+    for row in heads:
+        low, high = row["gain"][1:]
+        assert low <= row["gain"][0] <= high
+        assert row["chosen"] == ["0.001"] * 2 and 0 < row["untrained"] <= 1
+    scores = {row["untrained"] for row in heads}
+    assert len(scores) > 2
 
 
 def test_photographs_are_split_in_folds_by_class(tmp_path):
