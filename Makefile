@@ -88,7 +88,7 @@ $(VENV)-torch/.test: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)-torch
 	$(VENV)-torch/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)-torch/bin/python -m pip install --quiet -e ".[torch,statistics]" \
-		torch==$(TORCH) pytest pytest-xdist pandas scikit-learn
+		torch==$(TORCH) torchvision pytest pytest-xdist pandas scikit-learn
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test

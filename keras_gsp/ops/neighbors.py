@@ -7,7 +7,8 @@ might confuse, equal ones by position, wherever the products were computed.
 | symbol | name | meaning |
 | --- | --- | --- |
 | q.r - |r|^2 / 2 | `nearness` | larger is nearer, for one query |
-| 3/2 eps (d + 4) (|q| + D)^2 | `slack` | twice its rounding, D the distance; and its underflow |
+| 3/2 eps (d + 4) (|q| + D)^2 | `slack` | twice its rounding, D the distance |
+| 2^-124 (d + 4) | | and what it loses where products are below 2^-126 |
 """
 
 from collections.abc import Callable, Iterable
