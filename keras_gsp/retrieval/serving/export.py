@@ -403,7 +403,10 @@ class _ServedGallery:
 
         shapes = "float32", "int32", "int32"
         return tf.map_fn(
-            found, embeddings - self.origin, fn_output_signature=shapes
+            found,
+            embeddings - self.origin,
+            fn_output_signature=shapes,
+            parallel_iterations=1,  # so many copies of the gallery
         )
 
     def nearest(self, embeddings):

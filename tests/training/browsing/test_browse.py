@@ -188,8 +188,9 @@ def test_an_export_with_another_crop_than_it_was_made_with(served, tmp_path):
         browse.main([str(model), "--port", "0"])
 
 
-@pytest.mark.slow
-def test_the_page_works_in_a_browser(served, tiny):
+@pytest.fixture
+def opened(served, tiny):
+    """The page in a browser, with the neighbors of an image; its finders."""
     import uvicorn
 
     listening = browse.bound_socket(0)
@@ -198,68 +199,78 @@ def test_the_page_works_in_a_browser(served, tiny):
     thread.start()
     try:
         with browser.opened(1200) as driver:
-            from selenium.webdriver.common.keys import Keys
-
             first, all_of, wait = browser.finders(driver)
             driver.get(f"http://127.0.0.1:{listening.getsockname()[1]}/")
             first("#file").send_keys(str(tiny.images / tiny.search.ids[0]))
             wait(lambda: len(all_of(".neighbor:enabled")) == 12)
-            assert "this is the query" in first(".neighbor").text
-            assert not first(".legend").is_displayed()
-            first("#overlay").send_keys(Keys.SPACE)
-            wait(lambda: len(all_of("#found canvas")) == 13)
-            browser.keep_screenshot(driver, "browse-light")
-
-            first("#k").clear()
-            first("#k").send_keys("2", Keys.TAB)
-            wait(lambda: len(all_of(".neighbor")) == 2)
-            first("#threshold").send_keys("0.001")
-            wait(lambda: "1 of them a match" in first("#status").text)
-            assert first(".verdict").text == "✓ in the gallery"
-
-            # A box is dragged over the query, one of each class is shown.
-            from selenium.webdriver import ActionChains
-
-            drag = ActionChains(driver).move_to_element(first(".own"))
-            drag.click_and_hold().move_by_offset(40, 30).release().perform()
-            wait(lambda: len(all_of(".own .box")) == 1)
-            wait(lambda: "0 of them matches" in first("#status").text)
-            first("#items").send_keys(Keys.SPACE)
-            wait(lambda: " image" in first(".neighbor").text)
-            browser.keep_screenshot(driver, "browse-box")
-            wait(lambda: len(all_of(".neighbor:enabled")) == 2)
-            first(".neighbor:enabled").send_keys(Keys.ENTER)
-            wait(lambda: first("#why").is_displayed())
-            browser.keep_screenshot(driver, "browse-box-why")
-            first("#why").send_keys(Keys.ESCAPE)
-            ActionChains(driver).click(first(".own")).perform()
-            wait(lambda: not all_of(".own .box"))
-            first("#items").send_keys(Keys.SPACE)
-            wait(lambda: "1 of them a match" in first("#status").text)
-            wait(lambda: len(all_of(".neighbor:enabled")) == 2)
-
-            first(".neighbor:enabled").send_keys(Keys.ENTER)
-            wait(lambda: first("#why").is_displayed())
-            assert first("#why").is_displayed()
-            assert len(all_of("#why .pair canvas")) == 2
-            assert len(all_of("#why .patch")) == 2 * 5  # prototypes
-            browser.use_colors(driver, "dark")
-            browser.keep_screenshot(driver, "browse-why-dark")
-            first("#why").send_keys(Keys.ESCAPE)
-
-            first("#k").clear()
-            first("#k").send_keys("101", Keys.TAB)
-            wait(lambda: "must be in [1, 100]" in first("#status").text)
-            first("#k").clear()
-            first("#k").send_keys("2", Keys.TAB)
-            first("[data-example]").send_keys(Keys.ENTER)
-            wait(lambda: "2 neighbors" in first("#status").text)
-
-            browser.check_phone(driver, "browse-phone")
-            # The console shows the refused number and nothing else.
-            complaints = browser.complaints(driver)
-            assert [line for line in complaints if "400" not in line] == []
+            yield driver, first, all_of, wait
     finally:
         server.should_exit = True
         thread.join(timeout=20)
         listening.close()
+
+
+@pytest.mark.slow
+def test_the_page_works_in_a_browser(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    driver, first, all_of, wait = opened
+    assert "this is the query" in first(".neighbor").text
+    assert not first(".legend").is_displayed()
+    first("#overlay").send_keys(Keys.SPACE)
+    wait(lambda: len(all_of("#found canvas")) == 13)
+    browser.keep_screenshot(driver, "browse-light")
+
+    first("#k").clear()
+    first("#k").send_keys("2", Keys.TAB)
+    wait(lambda: len(all_of(".neighbor:enabled")) == 2)
+    first("#threshold").send_keys("0.001")
+    wait(lambda: "1 of them a match" in first("#status").text)
+    assert first(".verdict").text == "✓ in the gallery"
+
+    first(".neighbor:enabled").send_keys(Keys.ENTER)
+    wait(lambda: first("#why").is_displayed())
+    assert len(all_of("#why .pair canvas")) == 2
+    assert len(all_of("#why .patch")) == 2 * 5  # prototypes
+    browser.use_colors(driver, "dark")
+    browser.keep_screenshot(driver, "browse-why-dark")
+    first("#why").send_keys(Keys.ESCAPE)
+
+    first("#k").clear()
+    first("#k").send_keys("101", Keys.TAB)
+    wait(lambda: "must be in [1, 100]" in first("#status").text)
+    first("#k").clear()
+    first("#k").send_keys("2", Keys.TAB)
+    first("[data-example]").send_keys(Keys.ENTER)
+    wait(lambda: "2 neighbors" in first("#status").text)
+
+    browser.check_phone(driver, "browse-phone")
+    # The console shows the refused number and nothing else.
+    complaints = browser.complaints(driver)
+    assert [line for line in complaints if "400" not in line] == []
+
+
+@pytest.mark.slow
+def test_a_box_is_dragged_over_the_query_in_a_browser(opened):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    driver, first, all_of, wait = opened
+    first("#threshold").send_keys("0.001")
+    wait(lambda: "1 of them a match" in first("#status").text)
+    drag = ActionChains(driver).move_to_element(first(".own"))
+    drag.click_and_hold().move_by_offset(40, 30).release().perform()
+    wait(lambda: len(all_of(".own .box")) == 1)
+    wait(lambda: "0 of them matches" in first("#status").text)
+    first("#items").send_keys(Keys.SPACE)
+    wait(lambda: " image" in first(".neighbor").text)
+    browser.keep_screenshot(driver, "browse-box")
+    wait(lambda: all_of(".neighbor:enabled"))
+    first(".neighbor:enabled").send_keys(Keys.ENTER)
+    wait(lambda: first("#why").is_displayed())
+    browser.keep_screenshot(driver, "browse-box-why")
+    first("#why").send_keys(Keys.ESCAPE)
+    ActionChains(driver).click(first(".own")).perform()
+    wait(lambda: not all_of(".own .box"))
+    wait(lambda: "1 of them a match" in first("#status").text)
+    assert browser.complaints(driver) == []

@@ -237,6 +237,7 @@ class Looks:
     def measure(self) -> dict[str, dict]:
         """Measures every row."""
         heads, weights, seed = {}, {}, self.seed
+        self.raw()
         for name, pooling in self.poolings.items():
             if name not in ("average", "GSP") and not self.settings.rivals:
                 continue
@@ -253,7 +254,6 @@ class Looks:
             ("random", lambda shape: np.random.default_rng(seed).random(shape)),
         ):
             boxes[name] = each(partial(moved, shares=shares), boxes["GSP"])
-        self.raw()
         first = embedded(heads["GSP"], self.maps)
         for name, own in boxes.items():
             near, second = self.near_maps(own), heads["GSP"]
