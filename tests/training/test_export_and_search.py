@@ -43,6 +43,19 @@ def test_an_export_names_its_run_and_nothing_private(tiny):
             assert word.encode("utf-32-le") not in content, (word, file)
 
 
+def test_a_card_says_what_training_gained_and_not_where_the_images_are(
+    tiny, tmp_path
+):
+    run, model = tmp_path / "run", tmp_path / "model"
+    shutil.copytree(tiny.run(), run)
+    said = "raw features 0.600, this run 0.500: training did not help."
+    command = f"python -m training.advise --data-dir {tiny.images}"
+    write_json(run / "scores.json", {"verdict": f"{said} Compare: {command}"})
+    export.main([str(run), "--index", "none", "--output", str(model)])
+    card = (model / "README.md").read_text()
+    assert f"\n\n{said}\n" in card and str(tiny.images) not in card
+
+
 def test_pictures_are_read_from_the_folder_that_is_given(
     tiny, tmp_path, monkeypatch
 ):

@@ -118,7 +118,7 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def _scores(facts):
-    """Rows of the table of scores, and what another file format loses."""
+    """Rows of the scores, what training gained, what another format loses."""
     scores, lines = facts.get("scores", {}), []
     for name in (one for one in _SCORES if one in scores):
         value = scores[name]
@@ -127,6 +127,8 @@ def _scores(facts):
             ends = (scores[f"{end}_{name}"] for end in ("lower", "upper"))
             text += " ({:.4f} to {:.4f})".format(*ends)
         lines.append(f"| {name} | {text} |")
+    if said := scores.get("verdict"):
+        lines += ["", said]
     if "map_at_r_of_format" in facts:
         text = "MAP@R with this file: {map_at_r_of_format:.4f}; one image in "
         text += "{milliseconds_of_format:.1f} ms, with Keras "
