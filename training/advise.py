@@ -14,7 +14,6 @@ again.
 
 import hashlib
 import json
-import logging
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -381,8 +380,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _advise(command):
-    # TensorFlow warns of many models in one process, which is the idea here.
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     from training.datasets.reading import READERS
     from training.recipes.data import check_sources
 

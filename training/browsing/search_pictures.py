@@ -84,7 +84,10 @@ def _short(name):
     """The letter alone where a class is a letter and its Unicode name."""
     letter, _, rest = name.partition(" ")
     is_letter = len(letter) == 1 and unicodedata.name(letter, "") == rest
-    return letter if is_letter else textwrap.fill(name, 16)
+    if is_letter:
+        return letter
+    # Lines may also end at an underscore, as names of folders have them.
+    return textwrap.fill(name.replace("_", "_ "), 16).replace("_ ", "_")
 
 
 def draw_explanation(
@@ -145,8 +148,8 @@ def _draw(axis, image, weights, title="", color=GRAY, width=0.5, style="-"):
         veil = np.ones((*weights.shape, 4))
         veil[..., 3] = VEIL * (1 - weights / max(float(weights.max()), 1e-12))
         axis.imshow(veil, extent=shown.get_extent(), interpolation="nearest")
-    longest = max(map(len, title.split("\n")))
-    axis.set_title(title, fontsize=9 if longest > 8 else 14)
+    name = title.partition("\n")[0].removeprefix("query: ")
+    axis.set_title(title, fontsize=14 if len(name) == 1 else 9)
     axis.axis("on")
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():

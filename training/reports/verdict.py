@@ -19,15 +19,16 @@ def headline(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 def verdict(
     methods: Sequence[Method], rows: Sequence[dict[str, Any]]
 ) -> list[str]:
-    """Returns sentences about the best run: its own `verdict`, and its gain."""
+    """Returns the `verdict` of the best run, and the gain of `headline`."""
     row = headline(rows)
     if row is None:
         return ["There are no test scores yet."]
-    name = row["name"]
-    said = (methods[row["number"]].runs[0].scores or {}).get("verdict")
+    best = max((one for one in rows if _score(one) is not None), key=_score)
+    name = best["name"]
+    said = (methods[best["number"]].runs[0].scores or {}).get("verdict")
     if said is None:
         said = (
-            f"{name} reaches a MAP@R of {100 * _score(row):.1f} % on classes "
+            f"{name} reaches a MAP@R of {100 * _score(best):.1f} % on classes "
             "that were not trained with; the raw features were not scored."
         )
     else:

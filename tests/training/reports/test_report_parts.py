@@ -118,9 +118,9 @@ def test_differences_need_the_same_queries():
 
 
 def test_the_verdict_is_that_of_the_best_run():
-    def said(*runs):
+    def said(*runs, **answers):
         methods = score_table.methods_of(list(runs))
-        rows = score_table.score_rows(methods, {}, [])
+        rows = score_table.score_rows(methods, answers, [])
         return verdict(methods, rows)
 
     assert said(run("a", steps=5)) == [
@@ -130,6 +130,14 @@ def test_the_verdict_is_that_of_the_best_run():
     own = {"verdict": "raw features .3, this run .25: try LoRA"}
     found = said(run("a", scores=own), run("b", loss="ms", scores=own))
     assert found[0] == "Raw features .3, a .25: try LoRA."
+    # Also where the best one is what the others are compared with.
+    worse = searched(ONE.neighbors, ONE.by_query["map_at_r"] - 0.1)
+    runs = (
+        run("a", scores={"map_at_r": 0.25} | own),
+        run("b", pooling="gsp", scores={"map_at_r": 0.15} | own),
+    )
+    first, second = said(*runs, a=ONE, b=worse)
+    assert first == found[0] and " b makes a difference of -10" in second
     assert said(run("a", scores={"map_at_r": None})) == [
         "There are no test scores yet."
     ]
