@@ -40,7 +40,7 @@ def draw_search_results(
     widths = [1.0, 0.25, *[1.0] * shown]
     with picture(
         *(path, rows * len(queries), len(widths)),
-        figsize=(TILE * sum(widths), (TILE * rows + 0.5) * len(queries)),
+        figsize=(TILE * sum(widths), (TILE * rows + 0.75) * len(queries)),
         gridspec_kw={"width_ratios": widths},
     ) as axes:
         for axis in axes.flat:
