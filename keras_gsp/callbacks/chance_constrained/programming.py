@@ -1,5 +1,6 @@
 """Chance constrained programming: alternating proxies, anchored weights."""
 
+import threading
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -164,6 +165,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self.seed = seed
         self.augment = augment
         self._last_batch = -1
+        self._counting = threading.Lock()
         self._missing: list[str] | None = None
 
     @property
@@ -195,8 +197,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 self._start_problem(scalar(self.model.anchored.problem) + 1)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts a step."""
-        self._last_batch = batch
+        """Counts a step; Keras may report the ends out of order."""
+        with self._counting:
+            self._last_batch = max(self._last_batch, batch)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Records the score, and adds the state of the problem to the logs."""

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import threading
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -121,6 +122,7 @@ class ExactResume(keras.callbacks.Callback):
         self._callback_states = None
         self._restored_model = None
         self._last_batch = -1
+        self._counting = threading.Lock()
 
     def restore(self, model: keras.Model) -> int:
         """Restores a built and compiled model from the newest checkpoint.
@@ -173,8 +175,9 @@ class ExactResume(keras.callbacks.Callback):
         self._last_batch = -1
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts a step."""
-        self._last_batch = batch
+        """Counts a step; Keras may report the ends out of order."""
+        with self._counting:
+            self._last_batch = max(self._last_batch, batch)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Writes a checkpoint."""

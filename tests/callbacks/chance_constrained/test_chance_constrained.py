@@ -144,6 +144,24 @@ def test_problems_end_on_schedule(name):
     assert history["ccp_steps"] == steps
 
 
+def test_batches_whose_ends_arrive_out_of_order_are_all_counted():
+    class Thread(keras.callbacks.Callback):
+        async_safe = True
+
+        def on_epoch_end(self, epoch, logs=None):
+            for batch in (1, 0):  # Keras reports them from several threads.
+                callback.on_train_batch_end(batch)
+
+    learner = build_learner()
+    callback = gsp.callbacks.ChanceConstrainedProgramming(
+        (IMAGES, LABELS), pool_size=4, refresh_epochs=9
+    )
+    history = learner.fit(
+        IMAGES, LABELS, batch_size=12, verbose=0, callbacks=[Thread(), callback]
+    )
+    assert history.history["ccp_steps"] == [2]
+
+
 def test_without_a_pull_proxies_alternate_and_steps_are_plain():
     scores = [0.4, 0.3, 0.2, 0.1, 0.1]
     learner, weights = build_learner(anchor_weight=0.0), Weights()
@@ -164,7 +182,10 @@ def test_without_a_pull_proxies_alternate_and_steps_are_plain():
         train(one)
         found.append([*one.encoder.get_weights(), *one.proxies.get_weights()])
     free, plain, pulled = found
-    assert all(map(np.array_equal, free, plain))
+    # JAX compiles another program for another sum.
+    most = 1e-6 if keras.backend.backend() == "jax" else 0.0
+    for one, other in zip(free, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0.0, atol=most)
     assert np.abs(pulled[0] - start[0]).max() < np.abs(free[0] - start[0]).max()
 
 

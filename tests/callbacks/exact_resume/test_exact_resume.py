@@ -93,6 +93,19 @@ def test_steps_are_counted_also_in_larger_executions(tmp_path):
     assert resume.step == 8
 
 
+def test_batches_whose_ends_arrive_out_of_order_are_all_counted(tmp_path):
+    resume = gsp.callbacks.ExactResume(tmp_path)
+    resume.set_model(build_model())
+    resume.set_params({"epochs": 2, "steps": 3})
+    resume.on_train_begin()
+    for epoch in range(2):
+        resume.on_epoch_begin(epoch)
+        for batch in (0, 2, 1):  # Keras reports them from several threads.
+            resume.on_train_batch_end(batch)
+        resume.on_epoch_end(epoch)
+    assert resume.step == 6
+
+
 def test_callbacks_go_on_where_they_were(tmp_path):
     found = []
     for folder, epochs in (("a", EPOCHS), ("b", 1), ("b", 4), ("b", EPOCHS)):
