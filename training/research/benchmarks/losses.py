@@ -3,8 +3,8 @@
     python -m training.research.benchmarks.losses
 
 A step is the value of a loss and its gradient with respect to embeddings and
-proxies. Ours is compiled by XLA; theirs runs eagerly, where torch and
-pytorch-metric-learning are installed. The command fails if our value in float32
+proxies. Ours is compiled by XLA (not on PyTorch); theirs runs eagerly on the same
+device, where torch and pytorch-metric-learning are installed. The command fails if our value in float32
 differs from theirs in float64 by a relative error above 1e-5, or a gradient by
 more than 1e-3 of its length. Ratios compare the fastest repetitions, which other
 load disturbs least. Losses with one time are not in that library. At a batch of 512
@@ -15,18 +15,18 @@ import gc
 import importlib.util
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES
+from training.research.benchmarks.steps import Step, gradient_step, in_turns
 from training.research.report import CommandSettings, Table, run_measurement
 
 # Losses with other arguments than their defaults, beside every loss itself.
@@ -205,12 +205,9 @@ def problem_of(
     return labels, [one.astype("float32") for one in arrays]
 
 
-def our_step(loss: str, labels: Any, arrays: list) -> Callable[[], Any]:
+def our_step(loss: str, labels: Any, arrays: list) -> Step:
     """A function that computes value and gradients."""
-    compute = build_loss(loss)
-    labels = tf.constant(labels)
-    watched = [tf.Variable(arrays[0])]
-    proxies = tf.convert_to_tensor
+    compute, proxies, variables = build_loss(loss), ops.convert_to_tensor, []
     if len(arrays) > 1:
         num_classes, per_class, _ = arrays[1].shape
         proxies = gsp.layers.ClassProxies(
@@ -218,18 +215,14 @@ def our_step(loss: str, labels: Any, arrays: list) -> Callable[[], Any]:
         )
         proxies.build(arrays[0].shape)
         proxies.proxies.assign(arrays[1])
-        watched.append(proxies.proxies.value)
-
-    @tf.function(jit_compile=True)
-    def step(labels):
-        with tf.GradientTape() as tape:
-            value = compute(labels, proxies(watched[0]))
-        # Zero where nothing depends on a weight.
-        return value, tape.gradient(
-            value, watched, unconnected_gradients="zero"
-        )
-
-    return lambda: step(labels)
+        variables.append(proxies.proxies)
+    step, _ = gradient_step(
+        lambda rows, labels: compute(labels, proxies(rows)),
+        arrays[:1],
+        variables,
+        constants=[labels],
+    )
+    return step
 
 
 def their_step(
@@ -241,8 +234,12 @@ def their_step(
     for name in ("distances", "losses", "miners", "reducers"):
         module = importlib.import_module(f"pytorch_metric_learning.{name}")
         setattr(pml, name, module)
-    rows, *proxies = (torch.tensor(one.astype(dtype)) for one in arrays)
-    labels, watched = torch.tensor(labels), [rows.requires_grad_()]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rows, *proxies = (
+        torch.tensor(one.astype(dtype), device=device) for one in arrays
+    )
+    labels = torch.tensor(labels, device=device)
+    watched = [rows.requires_grad_()]
     is_columns = False
     if proxies:
         num_classes, _, size = arrays[1].shape
@@ -268,19 +265,10 @@ def their_step(
     return step
 
 
-def seconds_of(step: Callable[[], Any], settings: Settings) -> np.ndarray:
+def repeated(step: Step, settings: Settings) -> np.ndarray:
     """Seconds a step of each repetition."""
-
-    def timed(steps):
-        start = time.perf_counter()
-        for _ in range(steps):
-            value, _ = step()
-        float(value)
-        return (time.perf_counter() - start) / steps
-
-    timed(1)
-    steps = max(3, int(settings.seconds / timed(1)))
-    return np.array([timed(steps) for _ in range(settings.repeats)])
+    found = in_turns({"": step}, settings.repeats, settings.seconds)
+    return np.array(found[""])
 
 
 def differences(ours: Any, theirs: Any) -> tuple[float, float]:
@@ -288,7 +276,8 @@ def differences(ours: Any, theirs: Any) -> tuple[float, float]:
     value = abs(float(ours[0]) - float(theirs[0]))
     gradients = []
     for one, other in zip(ours[1], theirs[1], strict=True):
-        apart = np.linalg.norm(np.ravel(one) - np.ravel(other))
+        one, other = np.ravel(ops.convert_to_numpy(one)), np.ravel(other.cpu())
+        apart = np.linalg.norm(one - other)
         gradients.append(apart / (np.linalg.norm(other) or 1.0))
     return value / (abs(float(theirs[0])) or 1.0), float(max(gradients))
 
@@ -307,12 +296,12 @@ def measure(settings: Settings) -> Iterator[Table]:
             loss, batch_size, num_classes, settings.embedding_size
         )
         step = our_step(loss, labels, arrays)
-        ours = seconds_of(step, settings)
+        ours = repeated(step, settings)
         proxies = math.prod(arrays[1].shape[:2]) if num_classes else ""
         row = [loss, str(len(labels)), str(proxies), milliseconds(ours)]
         rows.append([*row, "", "", "", ""])
         if HAS_THEIRS and loss in THEIRS:
-            theirs = seconds_of(their_step(loss, labels, arrays), settings)
+            theirs = repeated(their_step(loss, labels, arrays), settings)
             # Rounding in float32 changes their triplet loss by up to 2e-5.
             exact = their_step(loss, labels, arrays, "float64")
             value, gradient = differences(step(), exact())

@@ -18,8 +18,7 @@ the backbone's. There the unit is the projection to the embedding's width.
 
 import math
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,6 +31,13 @@ from training.recipes.choices import poolings
 from training.recipes.encoder import build_head, build_pooling
 from training.recipes.recipe import Recipe
 from training.research import report
+from training.research.benchmarks.steps import (
+    Step,
+    calls_for,
+    gradient_step,
+    in_turns,
+    seconds_of,
+)
 from training.research.report import Table, ratio_table
 
 UNIT = "1x1 convolution"
@@ -102,80 +108,20 @@ def contenders(words: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
 
 def step_of(
     layer: Any, features: Any, use_xla: bool, generator: np.random.Generator
-) -> tuple[Callable[[], None], int | None]:
-    """A function that runs the layer forward and backward, and its memory.
+) -> tuple[Step, int | None]:
+    """The layer's step and memory, for a random upstream gradient.
 
-    The gradient is that of features and weights for a random upstream
-    gradient, so that no compiler can skip work; the function waits for the
-    device. The memory is in bytes, `None` where unknown.
+    So no compiler can skip work.
     """
-    upstream = generator.normal(size=layer(features).shape)
-    upstream = ops.convert_to_tensor(upstream, dtype=layer(features).dtype)
-    if keras.backend.backend() == "jax":
-        return _jax_step(layer, features, upstream)
-    if keras.backend.backend() == "torch":
-        return _torch_step(layer, features, upstream)
-    return _tensorflow_step(layer, features, upstream, use_xla)
-
-
-def _jax_step(layer, features, upstream):
-    import jax
-
-    def forward(features, weights):
-        # `stateless_call` would leave mixed precision out.
-        state = zip(layer.trainable_variables, weights, strict=True)
-        with keras.StatelessScope(state_mapping=state):
-            return layer(features)
-
-    @jax.jit
-    def step(features, weights, upstream):
-        outputs, pull = jax.vjp(forward, features, weights)
-        return outputs, pull(upstream)
-
-    weights = [variable.value for variable in layer.trainable_variables]
-    planned = step.lower(features, weights, upstream).compile()
-
-    def run():
-        jax.block_until_ready(planned(features, weights, upstream))
-
-    facts = planned.memory_analysis()
-    return run, None if facts is None else facts.temp_size_in_bytes
-
-
-def _tensorflow_step(layer, features, upstream, use_xla):
-    import tensorflow as tf
-
-    weights = [variable.value for variable in layer.trainable_variables]
-
-    @tf.function(jit_compile=use_xla)
-    def step(features, upstream):
-        with tf.GradientTape() as tape:
-            tape.watch(features)
-            outputs = layer(features)
-        return outputs, tape.gradient(
-            outputs, [features, *weights], output_gradients=upstream
-        )
-
-    def run():
-        step(features, upstream)
-        tf.test.experimental.sync_devices()
-
-    return run, None
-
-
-def _torch_step(layer, features, upstream):
-    import torch
-
-    features = features.detach().requires_grad_()
-    weights = [variable.value for variable in layer.trainable_variables]
-
-    def run():
-        outputs = layer(features)
-        torch.autograd.grad(outputs, [features, *weights], upstream)
-        if features.is_cuda:
-            torch.cuda.synchronize()
-
-    return run, None
+    outputs = layer(features)
+    upstream = generator.normal(size=outputs.shape)
+    return gradient_step(
+        layer,
+        [features],
+        layer.trainable_variables,
+        upstream=ops.convert_to_tensor(upstream, dtype=outputs.dtype),
+        use_xla=use_xla,
+    )
 
 
 def compare(
@@ -195,16 +141,12 @@ def compare(
     # Its step makes four passes over the features.
     double = keras.layers.Rescaling(2.0, dtype=dtype)
     copy, _ = step_of(double, features, use_xla, generator)
-    floor = 0.75 * _timed(copy, _calls(copy, settings.seconds))
+    floor = 0.75 * seconds_of(copy, calls_for(copy, settings.seconds))
     steps, memory = {}, {}
     for name, layer in layers.items():
         made = step_of(layer, features, use_xla, generator)
         steps[name], memory[name] = made
-    calls = {n: _calls(s, settings.seconds) for n, s in steps.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(settings.repeats):
-        for name, step in steps.items():
-            seconds[name].append(_timed(step, calls[name]))
+    seconds = in_turns(steps, settings.repeats, settings.seconds)
     rows = {}
     for name, found in seconds.items():
         own, unit = memory[name], memory[UNIT]
@@ -216,20 +158,6 @@ def compare(
         }
         rows[name] = found, facts
     return rows
-
-
-def _calls(step, least_seconds):
-    """How often to call a step for a timed run; warms it up."""
-    for _ in range(3):
-        step()
-    return max(1, math.ceil(least_seconds / _timed(step, 3)))
-
-
-def _timed(step, calls):
-    start = time.perf_counter()
-    for _ in range(calls):
-        step()
-    return (time.perf_counter() - start) / calls
 
 
 def measure(settings: Settings) -> Iterator[Table]:

@@ -9,7 +9,8 @@ recall, the share of the true neighbors that are found. `retrieval_scores` of
 the backend's device, which scores nothing, and with pytorch-metric-learning.
 
 Each contender runs in a process of its own. One that is not installed is left
-out.
+out. This package searches on an accelerator where there is one; rows `on the host`
+show the same without it.
 """
 
 import importlib
@@ -46,6 +47,8 @@ class Settings(report.CommandSettings):
     repeats: int = 3
     indexes: tuple[str, ...] = ()
     """Names of indexes, the first one the unit; all by default."""
+    calculators: tuple[str, ...] = ()
+    """The same for scores."""
 
     SMALL = {
         **{"sizes": (1000,), "scored": (1200,), "embedding_size": 8},
@@ -80,6 +83,14 @@ def indexed(
 
     index = getattr(gsp.retrieval, kind)(gallery, **options)
     return lambda: index.search(queries, NEIGHBORS).indices
+
+
+def on_host(build: Callable, **arrays: Any) -> Callable:
+    """Keeps a contender of this package from using an accelerator."""
+    from keras_gsp.ops import neighbors
+
+    neighbors.has_accelerator = lambda: False
+    return build(**arrays)
 
 
 def milvus(gallery: np.ndarray, queries: np.ndarray) -> Callable:
@@ -138,6 +149,7 @@ def pml_scores(rows: np.ndarray, labels: np.ndarray) -> Callable:
 INDEXES: dict[str, Callable] = {
     "faiss Flat": faiss_flat,
     "ExactIndex": partial(indexed, "ExactIndex"),
+    "ExactIndex, on the host": partial(on_host, partial(indexed, "ExactIndex")),
     "ExactIndex float16": partial(indexed, "ExactIndex", storage="float16"),
     "FaissIndex IVF": partial(
         indexed, "FaissIndex", factory="IVF256,Flat", parameters="nprobe=32"
@@ -155,9 +167,10 @@ INDEXES: dict[str, Callable] = {
         indexed, "FaissIndex", factory="HNSW32", parameters="efSearch=64"
     ),
 }
-CALCULATORS = {
+CALCULATORS: dict[str, Callable] = {
     "plain product and top-k": plain,
     "retrieval_scores": scores,
+    "retrieval_scores, on the host": partial(on_host, scores),
     "pytorch-metric-learning": pml_scores,
 }
 
@@ -223,7 +236,12 @@ def measure(settings: Settings) -> Iterator[Table]:
         yield ratio_table(found, title)
     for count in settings.scored:
         rows, labels = clustered(count, size, 0)
-        runs = compared(CALCULATORS, settings.repeats, rows=rows, labels=labels)
+        runs = compared(
+            {n: CALCULATORS[n] for n in settings.calculators or CALCULATORS},
+            settings.repeats,
+            rows=rows,
+            labels=labels,
+        )
         found = {}
         for name, run in runs.items():
             facts = {"memory grows by": run["mb"]}

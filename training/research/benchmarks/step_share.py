@@ -1,4 +1,4 @@
-"""What the methods add to a step of ResNet50, in processor time.
+"""What the methods add to a step of ResNet50.
 
     python -m training.research.benchmarks.step_share --json docs/results/step_share.json
 
@@ -7,20 +7,37 @@ features (without and with XLA), and of the regularizers ZSR and XML on the
 histograms of a batch; each alone, and as a share of the first backbone's step.
 Aim: a regularizer adds at most 3 %. Times are processor times, which hardly
 depend on other load. XLA compiles GSP once for each shape.
+
+On an accelerator whole steps of encoder and multi-similarity loss are timed
+instead, one for each pooling.
 """
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
+from keras import ops
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.research.report import CommandSettings, Table, run_measurement
+from keras_gsp.ops.neighbors import has_accelerator
+from training.recipes.encoder import build_head
+from training.recipes.recipe import Recipe
+from training.research.benchmarks.steps import (
+    Step,
+    gradient_step,
+    in_turns,
+    processor_seconds,
+)
+from training.research.report import (
+    CommandSettings,
+    Table,
+    ratio_table,
+    run_measurement,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +51,10 @@ class Settings(CommandSettings):
     embedding_size: int = 128
     repeats: int = 2
     """Timed steps of a backbone; ten times as many of all others."""
+    poolings: tuple[str, ...] = ("gap", "gsp", "delf")
+    """Of whole steps, as recipes name them."""
+    dtype: Literal["float32", "mixed_bfloat16"] = "mixed_bfloat16"
+    """Of whole steps."""
 
     SMALL = {
         **{"batch_size": 4, "image_size": 32, "num_prototypes": 4},
@@ -41,40 +62,18 @@ class Settings(CommandSettings):
     }
 
 
-def processor_seconds(
-    step: Callable[[], Any], repeats: int
-) -> tuple[float, float]:
-    """Median of a step, and the extra time of the first one."""
-    times = []
-    for _ in range(1 + repeats):
-        start = time.process_time()
-        step()
-        times.append(time.process_time() - start)
-    median = float(np.median(times[1:]))
-    return median, times[0] - median
+def backward(function: Any, *inputs: Any, use_xla: bool = False) -> Step:
+    """The gradient of the function's sum, of inputs and weights."""
+    step, _ = gradient_step(
+        function,
+        [one.astype("float32") for one in inputs],
+        getattr(function, "trainable_variables", ()),
+        use_xla=use_xla,
+    )
+    return step
 
 
-def backward(
-    function: Callable[..., Any], *inputs: Any, use_xla: bool = False
-) -> Callable[[], Any]:
-    """A step: the function's sum, and the gradient of inputs and weights."""
-    import tensorflow as tf
-
-    tensors = [tf.constant(array, "float32") for array in inputs]
-
-    @tf.function(autograph=False, jit_compile=use_xla)
-    def step(*tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            total = tf.reduce_sum(function(*tensors))
-        weights = getattr(function, "trainable_variables", ())
-        weights = [variable.value for variable in weights]
-        return tape.gradient(total, [*tensors, *weights])
-
-    return lambda: step(*tensors)
-
-
-def methods(settings: Settings) -> Iterator[tuple[str, Callable[[], Any], int]]:
+def methods(settings: Settings) -> Iterator[tuple[str, Step, int]]:
     """Yields name, step and repetitions; backbones first, the unit before."""
     generator = np.random.default_rng(0)
     side, count = settings.image_size, settings.batch_size
@@ -109,8 +108,42 @@ def methods(settings: Settings) -> Iterator[tuple[str, Callable[[], Any], int]]:
         yield name, step, 10 * settings.repeats
 
 
+def whole_steps(settings: Settings) -> dict[str, Step]:
+    """Steps of ResNet50, a pooling and multi-similarity, by pooling."""
+    count, side = settings.batch_size, settings.image_size
+    images = np.random.default_rng(0).normal(size=(count, side, side, 3))
+    images = ops.convert_to_tensor(images, settings.dtype.rpartition("_")[2])
+    loss, steps = gsp.losses.MultiSimilarityLoss(), {}
+    keras.config.set_dtype_policy(settings.dtype)
+    for word in settings.poolings:
+        keras.utils.set_random_seed(0)
+        backbone = keras.applications.ResNet50(
+            include_top=False, weights=None, input_shape=(side, side, 3)
+        )
+        recipe = Recipe.of(
+            pooling=word,
+            embedding_size=settings.embedding_size,
+            num_prototypes=settings.num_prototypes,
+        )
+        encoder = build_head(recipe, backbone)
+
+        def value(images, labels, encoder=encoder):
+            return loss(labels, encoder(images, training=True))
+
+        constants = images, np.arange(count) // 4
+        weights = encoder.trainable_variables
+        steps[word], _ = gradient_step(value, [], weights, constants=constants)
+    keras.config.set_dtype_policy("float32")
+    return steps
+
+
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields one table with all times."""
+    if has_accelerator():
+        found = in_turns(whole_steps(settings), 5 * settings.repeats, 0.2)
+        title = f"A step of {settings.batch_size} images, {settings.dtype}"
+        yield ratio_table({n: (t, {}) for n, t in found.items()}, title)
+        return
     rows, unit = [], None
     for name, run, repeats in tqdm(methods(settings), desc="steps"):
         step, first = processor_seconds(run, repeats)

@@ -11,12 +11,19 @@ if keras.backend.backend() != "tensorflow":
 
 import keras_gsp as gsp
 from training.research import report
-from training.research.benchmarks import losses, pooling, search, step_share
+from training.research.benchmarks import (
+    digits,
+    losses,
+    pooling,
+    search,
+    step_share,
+)
 from training.research.benchmarks.__main__ import BENCHMARKS
 from training.research.pages import pages
 from training.research.report import run_measurement
 
 RUNS = {
+    digits: ["a plain product", "GSP, sharp", "a row from itself"],
     search: ["faiss Flat", "ExactIndex", "plain product"],
     pooling: [pooling.UNIT, "gap", pooling.OURS],
     losses: ["ContrastiveLoss", "ProxyNCALoss", "pytorch-metric-learning"],
