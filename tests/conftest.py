@@ -2,9 +2,14 @@
 
 import contextlib
 import gc
+import sys
+from pathlib import Path
+from unittest import mock
 
 import keras
 import pytest
+
+import keras_gsp
 
 # Sizes of the tests in `tests/endurance`.
 SIZES = {"--kills": 2, "--damages": 9, "--requests": 120}
@@ -39,6 +44,44 @@ def memory_of_one_file():
     # What outlives its file, mostly caches of the frameworks, outlives the
     # run: looking at all of it again took seconds after each file.
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def tensors_on_a_gpu_are_read():
+    """Lets tests, not the package, hand PyTorch's tensors of a GPU to NumPy."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        yield
+        return
+    package = str(Path(keras_gsp.__file__).parent)
+    original = torch.Tensor.__array__
+
+    def array(tensor, *args, **kwargs):
+        if not sys._getframe(1).f_code.co_filename.startswith(package):
+            tensor = tensor.detach().cpu()
+        return original(tensor, *args, **kwargs)
+
+    with mock.patch.object(torch.Tensor, "__array__", array):
+        yield
+
+
+@pytest.fixture
+def exact_layers():
+    """Convolutions and dense layers in full precision on a GPU, too.
+
+    The package leaves them the backend's setting, which rounds there.
+    """
+    scope = contextlib.nullcontext()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        scope = jax.default_matmul_precision("highest")
+    elif keras.backend.backend() == "torch":
+        import torch
+
+        scope = torch.backends.cudnn.flags(allow_tf32=False)
+    with scope:
+        yield
 
 
 @pytest.fixture

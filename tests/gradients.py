@@ -38,7 +38,7 @@ def gradients(function, *arrays):
             value = function(*tensors)
         found = torch.autograd.grad(value, tensors, allow_unused=True)
         return [
-            np.zeros(tensor.shape, "float32") if g is None else g.numpy()
+            np.zeros(tensor.shape, "float32") if g is None else g.cpu().numpy()
             for g, tensor in zip(found, tensors, strict=True)
         ]
     import jax

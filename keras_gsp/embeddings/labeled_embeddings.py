@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.label_codes import (
+    as_host_array,
     checked_labels,
     joined_labels,
     label_type,
@@ -75,12 +76,12 @@ def searched_sides(
 
 
 def _is_multiple(labels):
-    labels = np.asarray(labels)
+    labels = as_host_array(labels)
     return labels.dtype == bool and labels.ndim == 2 and labels.shape[1] > 1
 
 
 def _checked_multiple(labels, length, name, num_classes=None):
-    labels = np.asarray(labels)
+    labels = as_host_array(labels)
     wanted = labels.shape[1] if num_classes is None else num_classes
     if labels.dtype != bool or labels.shape != (length, wanted):
         raise ValueError(

@@ -66,7 +66,7 @@ class NearestItems:
     ) -> None:
         self._blocks, self._vectors, self._origin = blocks, vectors, origin
         self._on_device: list[tuple[Any, ...]] | None = None
-        self._num_numbers = 0
+        self._num_items = 0
 
     def __call__(self, queries: np.ndarray, count: int) -> np.ndarray:
         """Returns positions (queries, count) by distance, -1 for no more."""
@@ -184,27 +184,30 @@ class NearestItems:
             count = 0
             parts: list[Any] = []
             for block, halves, positions in self._blocks(DEVICE_ROWS):
-                count += block.size
-                if count > DEVICE_MOST_NUMBERS:
+                count += len(block)
+                if count * block.shape[1] > DEVICE_MOST_NUMBERS:
                     parts = []
                     break
-                held = block, halves, positions.astype("int32")
+                # Few different shapes, because each is compiled.
+                length = DEVICE_ROWS if parts else _power_of_two(len(block))
+                places = np.zeros(length, "int32")
+                places[: len(block)] = positions
+                held = *_padded(block, halves, length), places
                 parts.append(tuple(map(ops.convert_to_tensor, held)))
             # Other threads see all parts or none.
-            self._num_numbers, self._on_device = count, parts
-        work = len(queries) * self._num_numbers
+            self._num_items, self._on_device = count, parts
+        work = queries.size * self._num_items
         return bool(self._on_device) and work >= DEVICE_LEAST_WORK
 
     def _of_device(self, queries, rows, count, found):
         """As `_of_host`; returns the queries that may have more candidates."""
         own, lengths = self._centered(queries[rows])
-        # Few different numbers, because each is compiled.
-        num_kept = 1 << int(count + SPARE_CANDIDATES - 1).bit_length()
-        left = ops.convert_to_tensor(own)
+        num_kept = _power_of_two(count + SPARE_CANDIDATES)
+        num_filled = _power_of_two(len(own)) - len(own)
+        left = ops.convert_to_tensor(np.pad(own, ((0, num_filled), (0, 0))))
         values = items = None
-        total = 0
+        total = self._num_items
         for block, halves, positions in self._on_device or []:
-            total += len(positions)
             nearness = full_matmul(left, ops.transpose(block)) - halves
             top = ops.top_k(nearness, min(num_kept, nearness.shape[1]))
             places = ops.take(positions, top[1])
@@ -214,7 +217,9 @@ class NearestItems:
                 top = ops.top_k(values, min(num_kept, values.shape[1]))
                 places = ops.take_along_axis(places, top[1], axis=1)
             values, items = top[0], places
-        values, items = map(ops.convert_to_numpy, (values, items))
+        values, items = (
+            ops.convert_to_numpy(one)[: len(own)] for one in (values, items)
+        )
         last = values[:, min(count, total) - 1]
         bounds = _bounds(last, lengths, own.shape[1])
         is_open = (values[:, -1] >= bounds) & (num_kept < total)
@@ -292,11 +297,20 @@ def rows_alike(
     rows: np.ndarray, half_squares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pads to a multiple of `ROWS_ALIKE` rows, infinitely far away."""
-    added = -len(rows) % ROWS_ALIKE
+    return _padded(rows, half_squares, -(-len(rows) // ROWS_ALIKE) * ROWS_ALIKE)
+
+
+def _padded(rows, half_squares, length):
+    added = length - len(rows)
     return (
         np.pad(rows, ((0, added), (0, 0))),
         np.pad(half_squares, (0, added), constant_values=np.inf),
     )
+
+
+def _power_of_two(number):
+    """The smallest one that is at least as large."""
+    return 1 << int(number - 1).bit_length()
 
 
 def _block_rows(num_queries):

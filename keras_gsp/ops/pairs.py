@@ -109,7 +109,7 @@ def pair_weights(
     if ignored_label is None:
         return weights
     one, other = (
-        side == ops.cast(ignored_label, side.dtype)
+        ops.equal(side, ops.cast(ignored_label, side.dtype))
         for side in (labels, reference_labels)
     )
     return weights.without(one[:, None] | other[None, :])

@@ -8,6 +8,8 @@ from keras_gsp.layers import BatchMessagePassing
 from tests.compiled import not_on_jax, on_tensorflow
 from tests.gradients import gradients, slope_errors
 
+pytestmark = pytest.mark.usefixtures("exact_layers")
+
 
 def embeddings_of(shape=(5, 6)):
     return np.random.default_rng(0).normal(size=shape).astype("float32")

@@ -1,6 +1,7 @@
 """retrieval_scores against explicit loops over queries and ranks."""
 
 import warnings
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -295,6 +296,22 @@ def test_a_query_is_removed_by_index_and_its_copies_stay():
     scores_of_loops(points, rng.integers(5, size=101))
 
 
+class OnDevice:
+    """Labels as PyTorch keeps them on a GPU, where NumPy cannot read them."""
+
+    def __init__(self, labels):
+        self.labels, self.dtype = labels, "int64"
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy.")
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return SimpleNamespace(numpy=lambda: self.labels)
+
+
 def test_labels_and_embeddings_may_be_of_any_type():
     points, labels = random_set(1)
     expected = retrieval_scores(points, labels)
@@ -307,6 +324,7 @@ def test_labels_and_embeddings_may_be_of_any_type():
         labels.astype("uint8"),
         labels.astype("float32"),
         keras.ops.convert_to_tensor(labels),
+        OnDevice(labels),
         labels + 2**53,
         labels.astype("uint64") + np.uint64(2**63),
     ):

@@ -12,6 +12,8 @@ import pytest
 
 import keras_gsp as gsp
 
+pytestmark = pytest.mark.usefixtures("exact_layers")
+
 SAVED = pathlib.Path(__file__).parent / "saved"
 RNG = np.random.default_rng(0)
 IMAGES = RNG.uniform(size=(12, 16, 16, 3)).astype("float32")

@@ -8,6 +8,7 @@ import numpy as np
 from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores, warn_of_copies
 from keras_gsp.ops.arguments import check_count
+from keras_gsp.retrieval.index.columns import as_rows
 from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
 
 # Own items that a new index is tried with, and the least share to be found.
@@ -58,7 +59,7 @@ def search_recall(
     check_count(k=k)
     reference = index if reference is None else reference
     reference._check_filled()
-    queries = np.atleast_2d(np.asarray(queries))
+    queries = np.atleast_2d(as_rows(queries, "queries"))
     labels = checked_labels(labels, len(queries))
     classes, codes = np.unique(labels, return_inverse=True)
     sizes = [reference.count({"label": one}) for one in classes.tolist()]

@@ -9,6 +9,8 @@ from tests.compiled import not_on_jax
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import features_of
 
+pytestmark = pytest.mark.usefixtures("exact_layers")
+
 FEATURES = features_of((2, 4, 3, 6), seed=5)
 
 
