@@ -12,6 +12,7 @@ might confuse, equal ones by position, wherever the products were computed.
 """
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import keras
@@ -208,7 +209,7 @@ class NearestItems:
         values = items = None
         total = self._num_items
         for block, halves, positions in self._on_device or []:
-            nearness = full_matmul(left, ops.transpose(block)) - halves
+            nearness = _device_nearness()(left, block, halves)
             top = ops.top_k(nearness, min(num_kept, nearness.shape[1]))
             places = ops.take(positions, top[1])
             if values is not None:
@@ -231,6 +232,24 @@ class NearestItems:
             queries, rows, owners, places, values[owners, columns], found
         )
         return rows[is_open]
+
+
+@cache
+def _device_nearness():
+    """The function that computes nearness on an accelerator."""
+
+    def nearness(queries, block, halves):
+        return full_matmul(queries, ops.transpose(block)) - halves
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        # XLA's search for the fastest product took seven seconds for each
+        # shape on an H200, and gained nothing.
+        options = {"xla_gpu_autotune_level": 0}
+        is_gpu = jax.default_backend() == "gpu"
+        return jax.jit(nearness, compiler_options=options if is_gpu else None)
+    return nearness
 
 
 def array_items(gallery: np.ndarray) -> NearestItems:

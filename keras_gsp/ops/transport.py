@@ -24,6 +24,7 @@ import math
 import numbers
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from keras_gsp.ops.arguments import check_interval, check_positive
@@ -315,15 +316,29 @@ def _selection_logits(log_affinities, log_odds, kept, spread_bound):
     return solve(log_affinities, log_odds, kept)
 
 
+def _own_ops(tensor):
+    """PyTorch's functions for its tensors, else Keras's.
+
+    Keras's take several times as long there, and copy numbers to a GPU.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        if isinstance(tensor, torch.Tensor):
+            return torch
+    return ops
+
+
 def sigmoid_pair(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Returns sigmoid(x) and sigmoid(-x), both to full relative precision."""
-    decay = ops.exp(-ops.abs(logits))
+    own = _own_ops(logits)
+    decay = own.exp(-own.abs(logits))
     larger = 1.0 / (1.0 + decay)
     smaller = decay * larger
     is_positive = logits >= 0.0
     return (
-        ops.where(is_positive, larger, smaller),
-        ops.where(is_positive, smaller, larger),
+        own.where(is_positive, larger, smaller),
+        own.where(is_positive, smaller, larger),
     )
 
 
@@ -414,49 +429,52 @@ def _sorted_bracket(log_affinities, log_odds, kept):
 
 def _error(logits, log_odds, weights):
     """The error in logit space, with the terms it is made of."""
+    own = _own_ops(logits)
     chosen, refused = sigmoid_pair(logits)
-    mean_chosen = ops.sum(weights * chosen, axis=-1, keepdims=True)
-    mean_refused = ops.sum(weights * refused, axis=-1, keepdims=True)
-    error = ops.log(mean_chosen) - ops.log(mean_refused) - log_odds
+    mean_chosen = own.sum(weights * chosen, axis=-1, keepdims=True)
+    mean_refused = own.sum(weights * refused, axis=-1, keepdims=True)
+    error = own.log(mean_chosen) - own.log(mean_refused) - log_odds
     return error, chosen, refused, mean_chosen, mean_refused
 
 
 def _bisect(log_affinities, log_odds, weights, low, high):
+    own = _own_ops(low)
     middle = 0.5 * (low + high)
     is_below = _error(log_affinities + middle, log_odds, weights)[0] < 0.0
     return (
-        ops.where(is_below, middle, low),
-        ops.where(is_below, high, middle),
+        own.where(is_below, middle, low),
+        own.where(is_below, high, middle),
     )
 
 
 def _halley(centered, log_odds, weights, low, high):
     """Halley's steps, kept inside the bracket, frozen at rounding noise."""
-    tolerance = unit_roundoff(centered) * (1.0 + ops.abs(log_odds))
-    step = ops.zeros_like(low)
+    own = _own_ops(low)
+    tolerance = unit_roundoff(centered) * (1.0 + own.abs(log_odds))
+    step = own.zeros_like(low)
     dtype = "float64" if "float64" in str(centered.dtype) else "float32"
     for _ in range(_HALLEY_STEPS[dtype]):
         error, chosen, refused, mean_chosen, mean_refused = _error(
             centered + step, log_odds, weights
         )
-        low = ops.where(error <= 0.0, step, low)
-        high = ops.where(error >= 0.0, step, high)
+        low = own.where(error <= 0.0, step, low)
+        high = own.where(error >= 0.0, step, high)
         slopes = weights * chosen * refused
-        slope = ops.sum(slopes, axis=-1, keepdims=True)
-        bend = ops.sum(slopes * (refused - chosen), axis=-1, keepdims=True)
+        slope = own.sum(slopes, axis=-1, keepdims=True)
+        bend = own.sum(slopes * (refused - chosen), axis=-1, keepdims=True)
         scale = mean_chosen * mean_refused
         first = slope / scale
         second = (
-            bend - ops.square(slope) * (mean_refused - mean_chosen) / scale
+            bend - own.square(slope) * (mean_refused - mean_chosen) / scale
         ) / scale
-        denominator = 2.0 * ops.square(first) - error * second
-        move = ops.where(
+        denominator = 2.0 * own.square(first) - error * second
+        move = own.where(
             denominator > 0.0,
             -2.0 * error * first / denominator,
             -error / first,
         )
         proposal = step + move
         is_inside = (low <= proposal) & (proposal <= high)
-        proposal = ops.where(is_inside, proposal, 0.5 * (low + high))
-        step = ops.where(ops.abs(error) <= tolerance, step, proposal)
+        proposal = own.where(is_inside, proposal, 0.5 * (low + high))
+        step = own.where(own.abs(error) <= tolerance, step, proposal)
     return step
