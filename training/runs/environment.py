@@ -10,7 +10,7 @@ from pathlib import Path
 
 PACKAGES = (
     *("keras-gsp", "keras", "tensorflow", "tensorflow-cpu"),
-    *("jax", "numpy", "scann"),
+    *("jax", "torch", "numpy", "scann"),
 )
 
 
