@@ -83,7 +83,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         warmup_epochs: epochs at the start in which pairs within the batch
             replace proxies, at least 0; needs a pair loss. For encoders
             without pretraining, whose embeddings are no useful proxies.
-        monitor: name of the score in the logs; larger is better.
+        monitor: name of the score in the logs; larger is better. Not needed
+            with `patience=None`.
         every_epochs: epochs from one evaluation to the next, at least 1, as
             in `RetrievalEvaluation`.
         seed: integer seed of the order of arrays and of `augment`'s generator.
@@ -214,7 +215,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             elif (epoch + 1) % self.every_epochs == 0:
                 if self.monitor in logs:
                     progress.record(logs[self.monitor], problem)
-                else:
+                elif self.patience is not None:
                     self._missing = sorted(logs)
         if problem > 1:
             distance = anchored.distance(learner.encoder.trainable_variables)

@@ -154,7 +154,7 @@ def test_batches_whose_ends_arrive_out_of_order_are_all_counted():
 
     learner = build_learner()
     callback = gsp.callbacks.ChanceConstrainedProgramming(
-        (IMAGES, LABELS), pool_size=4, refresh_epochs=9
+        (IMAGES, LABELS), pool_size=4, patience=None
     )
     history = learner.fit(
         IMAGES, LABELS, batch_size=12, verbose=0, callbacks=[Thread(), callback]
