@@ -110,6 +110,18 @@ def test_first_proxies_are_different_samples(per_class, pool_size):
         assert (distances + np.eye(per_class)).min() > 0.01
 
 
+def test_what_proxies_were_before_the_first_problem_does_not_count():
+    found = []
+    for scale in (1.0, -5.0):
+        learner = build_learner(learning_rate=0.0)
+        start = learner.proxies.get_weights()[0]
+        first = embed(learner, IMAGES)[:1, None]
+        learner.proxies.set_weights([scale * start + (scale < 0) * first])
+        fit(learner, [0.5], pool_size=8)
+        found.append(learner.proxies.get_weights()[0])
+    np.testing.assert_array_equal(*found)
+
+
 NAN = float("nan")
 SCHEDULES = {
     "patience": (
