@@ -35,21 +35,30 @@ class ReadRun:
 def read_runs(paths: tuple[Path, ...]) -> tuple[list[ReadRun], list[str]]:
     """Reads runs, each once; a folder without a run becomes a note."""
     runs, notes = [], []
-    for path in dict.fromkeys(map(Path, paths)):
+    for path in {path.resolve(): path for path in map(Path, paths)}.values():
         directory = RunDirectory(path)
         try:
             settings = directory.read_settings()
         except (OSError, ValueError) as error:
             notes.append(f"{path} is left out: it is not a run ({error}).")
             continue
-        run = ReadRun(path.resolve().name, directory, settings)
+        run = ReadRun(path.name, directory, settings)
         _read(run)
         runs.append(run)
-    names = [run.name for run in runs]
-    for run in runs:
-        if names.count(run.name) > 1:
-            run.name = str(run.directory.path)
+    names = names_of([run.directory.path.resolve().parts for run in runs])
+    for run, name in zip(runs, names, strict=True):
+        run.name = name
     return runs, notes
+
+
+def names_of(paths: list[tuple[str, ...]]) -> list[str]:
+    """The last parts of paths; where some are equal, the parts that differ."""
+    if len({parts[-1] for parts in paths}) == len(paths):
+        return [parts[-1] for parts in paths]
+    for end, rest in ((0, slice(1, None)), (-1, slice(-1))):
+        while min(map(len, paths)) > 1 and len({p[end] for p in paths}) == 1:
+            paths = [parts[rest] for parts in paths]
+    return ["/".join(parts) for parts in paths]
 
 
 def _read(run):

@@ -62,7 +62,7 @@ def methods_of(runs: list[ReadRun]) -> list[Method]:
         name = group[0].name
         if len(group) > 1:
             start = os.path.commonprefix([run.name for run in group])
-            start = re.sub(r"[-_,. ]+(seed[=-]?)?\d*$", "", start)
+            start = re.sub(r"[-_,./ ]+(seed[=-]?)?\d*$", "", start)
             taken = [method.name for method in methods]
             name = name if start in ("", *taken) else start
         methods.append(Method(name, tuple(group)))

@@ -9,9 +9,22 @@ from keras_gsp.data import ImageSet
 from training.pictures.encoding import decoded_image, encoded_image
 from training.report import embedding_map
 from training.reports import failures, score_table
-from training.reports.run_reading import settings_rows
+from training.reports.run_reading import names_of, settings_rows
 from training.reports.searched import Searched
 from training.reports.verdict import verdict
+
+NAMES = [
+    (["runs/a", "old/b"], ["a", "b"]),
+    (["runs/a/fold0", "runs/b/fold0"], ["a", "b"]),
+    (["runs/a/0", "runs/a/1", "runs/b/0"], ["a/0", "a/1", "b/0"]),
+    (["runs/a", "runs/a/a"], ["a", "a/a"]),
+    ([], []),
+]
+
+
+@pytest.mark.parametrize("paths, names", NAMES)
+def test_runs_are_named_by_what_differs_in_their_paths(paths, names):
+    assert names_of([tuple(path.split("/")) for path in paths]) == names
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
