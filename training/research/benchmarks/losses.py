@@ -25,6 +25,7 @@ from keras import ops
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from keras_gsp.embeddings.label_codes import as_host_array
 from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES
 from training.research.benchmarks.steps import Step, gradient_step, in_turns
 from training.research.report import CommandSettings, Table, run_measurement
@@ -276,8 +277,8 @@ def differences(ours: Any, theirs: Any) -> tuple[float, float]:
     value = abs(float(ours[0]) - float(theirs[0]))
     gradients = []
     for one, other in zip(ours[1], theirs[1], strict=True):
-        one, other = np.ravel(ops.convert_to_numpy(one)), np.ravel(other.cpu())
-        apart = np.linalg.norm(one - other)
+        one, other = map(as_host_array, (one, other))
+        apart = np.linalg.norm(np.ravel(one) - np.ravel(other))
         gradients.append(apart / (np.linalg.norm(other) or 1.0))
     return value / (abs(float(theirs[0])) or 1.0), float(max(gradients))
 
