@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import as_host_array
+from keras_gsp.embeddings.label_codes import host_array
 from keras_gsp.embeddings.labeled_batches import (
     LabeledBatches,
     encoded,
@@ -165,7 +165,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             chosen = np.isin(own, self._classes)
             images.append(
                 keras.tree.map_structure(
-                    lambda one, chosen=chosen: as_host_array(one)[chosen], batch
+                    lambda one, chosen=chosen: host_array(one)[chosen], batch
                 )
             )
             labels.append(own[chosen])

@@ -50,6 +50,13 @@ def label_codes(
     return codes.astype("int32"), values
 
 
+def host_array(values: Any) -> np.ndarray:
+    """Returns what NumPy makes of values, also of PyTorch's on a GPU."""
+    if hasattr(values, "detach"):  # Perhaps with a gradient.
+        return values.detach().cpu().numpy()
+    return np.asarray(values)
+
+
 def as_host_array(values: Any, name: str = "values") -> np.ndarray:
     """Returns the array of any library as a NumPy array, without loss.
 
@@ -57,12 +64,7 @@ def as_host_array(values: Any, name: str = "values") -> np.ndarray:
     Strings, bytes and paths become NumPy strings; mixed or missing ones and
     objects are a `TypeError`.
     """
-    if isinstance(values, np.ndarray):
-        array = values
-    elif hasattr(values, "detach"):  # PyTorch, perhaps with a gradient.
-        array = values.detach().cpu().numpy()
-    else:
-        array = np.asarray(values)
+    array = host_array(values)
     is_listed = isinstance(values, list | tuple)
     if is_listed and array.dtype.kind in "USf":
         # NumPy writes 1 as "1" beside strings; 2**63 beside -1 as a float.

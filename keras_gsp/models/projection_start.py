@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import as_host_array
+from keras_gsp.embeddings.label_codes import host_array
 from keras_gsp.embeddings.labeled_batches import batches_of
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
@@ -122,7 +122,7 @@ def _outputs(model, images, count, seed) -> Iterator[tuple]:
     dataset = (images,) if hasattr(images, "shape") else images
     order = None
     if isinstance(dataset, tuple):
-        dataset = tuple(map(as_host_array, dataset))
+        dataset = tuple(map(host_array, dataset))
         drawn = np.random.default_rng(seed).permutation(len(dataset[0]))
         order = np.sort(drawn[:count])
         count = len(order)

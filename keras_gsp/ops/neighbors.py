@@ -182,15 +182,17 @@ class NearestItems:
         if not has_accelerator():
             return False
         if self._on_device is None:
-            count = 0
+            count = num_numbers = 0
             parts: list[Any] = []
-            for block, halves, positions in self._blocks(DEVICE_ROWS):
+            blocks = _joined(self._blocks(DEVICE_ROWS), DEVICE_ROWS)
+            for block, halves, positions in blocks:
+                # Few different shapes, because each is compiled.
+                length = _power_of_two(len(block))
                 count += len(block)
-                if count * block.shape[1] > DEVICE_MOST_NUMBERS:
+                num_numbers += length * block.shape[1]
+                if num_numbers > DEVICE_MOST_NUMBERS:
                     parts = []
                     break
-                # Few different shapes, because each is compiled.
-                length = DEVICE_ROWS if parts else _power_of_two(len(block))
                 places = np.zeros(length, "int32")
                 places[: len(block)] = positions
                 held = *_padded(block, halves, length), places
@@ -325,6 +327,20 @@ def _padded(rows, half_squares, length):
         np.pad(rows, ((0, added), (0, 0))),
         np.pad(half_squares, (0, added), constant_values=np.inf),
     )
+
+
+def _joined(blocks, num_rows):
+    """Joins blocks, one for each `add`, into few of at most so many rows."""
+    held: list[Block] = []
+    count = 0
+    for block in blocks:
+        if held and count + len(block[0]) > num_rows:
+            yield map(np.concatenate, zip(*held, strict=True))
+            held, count = [], 0
+        held.append(block)
+        count += len(block[0])
+    if held:
+        yield map(np.concatenate, zip(*held, strict=True))
 
 
 def _power_of_two(number):

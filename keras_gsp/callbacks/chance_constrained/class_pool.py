@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import as_host_array
+from keras_gsp.embeddings.label_codes import host_array
 from keras_gsp.embeddings.labeled_batches import batches_of
 
 BATCH_SIZE = 64
@@ -36,7 +36,7 @@ def pool_batches(
         pool = check_pool(pool(classes, problem))
     order = None
     if isinstance(pool, tuple):
-        pool = tuple(map(as_host_array, pool))
+        pool = tuple(map(host_array, pool))
         order = np.random.default_rng([seed, problem]).permutation(len(pool[1]))
     yield from batches_of(pool, BATCH_SIZE, order)
 
@@ -92,7 +92,7 @@ def _wanted(draw, counts, pool_size, min_size):
                     "`pool` must yield (images, labels) batches. "
                     f"Received: {type(batch).__name__}."
                 )
-            images, labels = map(as_host_array, batch)
+            images, labels = map(host_array, batch)
             labels = _checked_labels(labels, len(counts))
             fruitless += len(labels)
             for image, label in zip(images, labels, strict=True):

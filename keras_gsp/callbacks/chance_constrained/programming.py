@@ -131,6 +131,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     # Counting steps must not make Keras wait for every batch.
     async_safe = True
+    _counting = threading.Lock()
 
     def __init__(
         self,
@@ -166,7 +167,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self.seed = seed
         self.augment = augment
         self._last_batch = -1
-        self._counting = threading.Lock()
         self._missing: list[str] | None = None
 
     @property

@@ -96,6 +96,7 @@ class ExactResume(keras.callbacks.Callback):
 
     # Counting steps must not make Keras wait for every batch.
     async_safe = True
+    _counting = threading.Lock()
 
     def __init__(
         self,
@@ -122,7 +123,6 @@ class ExactResume(keras.callbacks.Callback):
         self._callback_states = None
         self._restored_model = None
         self._last_batch = -1
-        self._counting = threading.Lock()
 
     def restore(self, model: keras.Model) -> int:
         """Restores a built and compiled model from the newest checkpoint.
