@@ -284,6 +284,7 @@ def test_an_encoder_that_looks_twice_is_served(tmp_path):
     assert not np.allclose(expected, looks.first(pixels_of(files)), atol=0.01)
 
 
+@pytest.mark.slow
 def test_both_looks_are_on_the_original(tmp_path):
     eager = 1e-5  # sums in another order than in a graph
     # Files of several sizes, turned, too small and unreadable ones.
