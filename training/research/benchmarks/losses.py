@@ -4,9 +4,9 @@
 
 A step is the value of a loss and its gradient with respect to embeddings and
 proxies. Ours is compiled by XLA (not on PyTorch); theirs runs eagerly on the same
-device, where torch and pytorch-metric-learning are installed. The command fails if our value in float32
-differs from theirs in float64 by a relative error above 1e-5, or a gradient by
-more than 1e-3 of its length. Ratios compare the fastest repetitions, which other
+device, where torch and pytorch-metric-learning are installed. The command fails
+if our value in float32 differs from theirs in float64 by a relative error above
+1e-5, or a gradient by more than 1e-3 of its length. Ratios compare the fastest repetitions, which other
 load disturbs least. Losses with one time are not in that library. At a batch of 512
 it needs gigabytes for three losses, which stop at 128.
 """
