@@ -34,7 +34,7 @@ def compiled(function):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=True)
+        return tf.function(function, autograph=False, jit_compile=True)
     if keras.backend.backend() == "torch":
         return function
     import jax

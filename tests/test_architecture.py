@@ -165,6 +165,7 @@ def loaded_modules(backend, code):
     return set(found.stdout.split())
 
 
+@pytest.mark.slow
 def test_import_leaves_optional_packages_alone():
     # Keras itself imports matplotlib and Pillow where they are installed.
     before = loaded_modules("tensorflow", "import keras")

@@ -69,6 +69,7 @@ def check_found(distances, rows):
     assert np.max(distances) < 1e-3
 
 
+@pytest.mark.slow
 def test_exports_find_the_bytes_of_each_gallery_item(
     encoder, index, photos, tmp_path
 ):

@@ -20,6 +20,7 @@ IMAGES = RNG.uniform(size=(12, 16, 16, 3)).astype("float32")
 LABELS = np.arange(12) // 3
 
 
+@pytest.mark.slow
 def test_a_learner_trained_on_pytorch_answers_alike_and_trains_on():
     on_torch = keras.backend.backend() == "torch"
     # Keras names its optimizer by a module of PyTorch's backend.

@@ -101,6 +101,7 @@ def test_photographs_come_and_go(photos, encoder):
     assert bare.index.ids().tolist() == [(photos / "top.png").as_posix()]
 
 
+@pytest.mark.slow
 def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
     retriever = Retriever.from_folder(photos, means(), crop_fraction=0.8)
     path = tmp_path / "saved"

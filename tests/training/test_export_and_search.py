@@ -91,6 +91,7 @@ def test_a_guarantee_is_calibrated_on_the_validation_classes(tiny, tmp_path):
         export.main([str(tiny.run()), "--output", "x", "--coverage", "0.9"])
 
 
+@pytest.mark.slow
 def test_search_prints_a_table_and_draws_pictures(
     tiny, loaded, tmp_path, capsys
 ):

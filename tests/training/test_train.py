@@ -88,6 +88,7 @@ def test_the_saved_encoder_has_the_best_weights_and_their_scores(finished):
     assert score(encoder, RECIPE, SPLITS.test, *halves)["num_queries"] == 6
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_exactly(finished, tmp_path, monkeypatch):
     run = RunDirectory(tmp_path / "killed")
 
@@ -159,6 +160,7 @@ finally:
     assert "--loss-arguments" in printed and "--anchor-weight" in printed
 
 
+@pytest.mark.slow
 def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
     plain, run = (RunDirectory(tmp_path / name) for name in "ab")
     recipe = RECIPE.with_(steps=0, regularizer="none", embedding_size=4)

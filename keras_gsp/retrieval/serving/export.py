@@ -260,7 +260,6 @@ def _signatures(served, gallery):
     """The `tf.function`s that embed files and pixels, and that search."""
 
     def of_files(answer, *more, model=None):
-        @tf.function(input_signature=[_strings("image_bytes"), *more])
         def signature(image_bytes, *boxes):
             rows, status = served.embedded_bytes(
                 image_bytes, *boxes, model=model
@@ -268,7 +267,7 @@ def _signatures(served, gallery):
             found = answer(rows, status == OK)
             return like_leading(found | {"status": status}, image_bytes)
 
-        return signature
+        return _traced(signature, _strings("image_bytes"), *more)
 
     def of_pixels(images):
         answer = {"embedding": served.embedded(images)}
@@ -281,8 +280,8 @@ def _signatures(served, gallery):
     if served.looks is not None:
         signatures["boxes"] = of_files(named("boxes"), model=served.looks)
     for dtype in ("uint8", "float32"):
-        spec = [tf.TensorSpec(None, dtype, name="images")]
-        signatures[f"embed_{dtype}"] = tf.function(of_pixels, spec)
+        spec = tf.TensorSpec(None, dtype, name="images")
+        signatures[f"embed_{dtype}"] = _traced(of_pixels, spec)
     for name, search in ({} if gallery is None else gallery.searches).items():
 
         def answer(rows, is_read, search=search):
@@ -295,6 +294,11 @@ def _signatures(served, gallery):
     return signatures
 
 
+def _traced(function, *specs):
+    """A signature. AutoGraph, which nothing here needs, triples its time."""
+    return tf.function(function, input_signature=specs, autograph=False)
+
+
 def _explain_signature(served):
     """The `tf.function` that explains pairs of files."""
     parts = PrototypeParts(served.encoder)
@@ -305,9 +309,6 @@ def _explain_signature(served):
         files = tf.reshape(files, [-1])
         return served.decoded(files, tf.zeros([tf.size(files), 4]))
 
-    @tf.function(
-        input_signature=[_strings("query_bytes"), _strings("neighbor_bytes")]
-    )
     def explain(query_bytes, neighbor_bytes):
         tf.debugging.assert_equal(
             tf.shape(query_bytes),
@@ -326,7 +327,8 @@ def _explain_signature(served):
         answer |= zip(status, (query_status, neighbor_status), strict=True)
         return like_leading(answer, query_bytes)
 
-    return explain
+    names = "query_bytes", "neighbor_bytes"
+    return _traced(explain, *map(_strings, names))
 
 
 def _strings(name):

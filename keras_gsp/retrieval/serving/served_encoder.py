@@ -76,6 +76,15 @@ class ServedEncoder:
             boxes = encoder.get_layer("boxes").output
             self.looks = keras.Model(encoder.inputs, boxes)
 
+    @functools.cached_property
+    def _answer(self) -> Any:
+        # Traced once, for all signatures.
+        def answer(images):
+            return embedding_of(self.encoder(images, training=False))
+
+        spec = tf.TensorSpec((None, *self.image_shape), self.dtype)
+        return tf.function(answer, input_signature=[spec], autograph=False)
+
     @property
     def dtype(self) -> str:
         """Of the encoder's images."""
@@ -169,7 +178,7 @@ class ServedEncoder:
         )
         images = tf.reshape(tf.cast(images, self.dtype), (-1, *expected))
         images = tf.ensure_shape(images, (None, *size))
-        outputs = embedding_of((model or self.encoder)(images, training=False))
+        outputs = (model or self._answer)(images)
         return tf.cast(outputs, "float32")
 
     def embedded_files(

@@ -331,7 +331,7 @@ def test_new_proxies_take_steps_as_long_as_old_ones(name):
     )
     callback.set_model(learner)
 
-    def path(steps=100):
+    def path(steps=40):
         length = 0.0
         for _ in range(steps):
             noise = [0.01 * rng.normal(size=w.shape) for w in weights]

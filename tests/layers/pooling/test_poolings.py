@@ -140,6 +140,7 @@ def test_all_are_saved_with_a_mask(policy, tmp_path):
 
 
 @on_tensorflow
+@pytest.mark.slow
 def test_all_are_exported_for_maps_of_any_size(tmp_path):
     import tensorflow as tf
 

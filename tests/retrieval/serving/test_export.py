@@ -257,6 +257,7 @@ def test_large_ids_and_the_background_are_those_of_the_index(tmp_path):
     assert_close(answer["distances"][0, 0], 0.0)
 
 
+@pytest.mark.slow
 def test_an_encoder_that_looks_twice_is_served(tmp_path):
     keras.utils.set_random_seed(0)
     looks = gsp.models.TwoLooks(
@@ -330,6 +331,7 @@ def part_of(rows, size):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
     keras.utils.set_random_seed(0)
     encoder, files = small_encoder(), write_files(tmp_path)
@@ -434,6 +436,7 @@ def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
         verify(tmp_path)
 
 
+@pytest.mark.slow
 def test_exports_free_what_they_traced_and_loaded(tmp_path, caplog):
     import tensorflow as tf
     from tensorflow.python.eager import context

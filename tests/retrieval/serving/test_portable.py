@@ -35,8 +35,8 @@ def skip_without_onnx(export):
     ("export", "quantization"),
     [
         (export_onnx, None),
-        (export_onnx, "int8"),
-        (export_litert, None),
+        pytest.param(export_onnx, "int8", marks=pytest.mark.slow),
+        pytest.param(export_litert, None, marks=pytest.mark.slow),
         pytest.param(export_litert, "float16", marks=pytest.mark.slow),
         pytest.param(export_litert, "int8", marks=pytest.mark.slow),
     ],

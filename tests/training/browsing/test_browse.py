@@ -20,6 +20,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("httpx2")
 from training.browsing import search_page  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def served(tiny):
@@ -210,7 +212,6 @@ def opened(served, tiny):
         listening.close()
 
 
-@pytest.mark.slow
 def test_the_page_works_in_a_browser(opened):
     from selenium.webdriver.common.keys import Keys
 
@@ -250,7 +251,6 @@ def test_the_page_works_in_a_browser(opened):
     assert [line for line in complaints if "400" not in line] == []
 
 
-@pytest.mark.slow
 def test_a_box_is_dragged_over_the_query_in_a_browser(opened):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys

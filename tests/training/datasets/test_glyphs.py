@@ -7,6 +7,7 @@ SMALL = {"train_classes": 6, "train_samples": 4, "validation_classes": 3}
 SMALL |= {"test_classes": 4, "test_samples": 5}
 
 
+@pytest.mark.slow
 def test_letters_and_symbols_in_12_faces_have_no_look_alikes():
     letters, symbols = glyphs.distinct_outlines()
     for look_alikes in ("AΑА", "OΟОoοо0", "PΡР", "Vv", "Ss"):

@@ -95,6 +95,7 @@ def test_a_collage_holds_the_picture_once_among_three_backgrounds():
             compose_collages(pictures, others)
 
 
+@pytest.mark.slow
 def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
     (learned, bird), (tested, frog) = CIFAR10_SIDES
     for number, name in enumerate((*learned, bird, *tested, frog)):

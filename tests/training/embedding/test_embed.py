@@ -104,6 +104,7 @@ def test_a_list_has_the_ids_of_the_folder_and_no_absolute_path(
         assert ids == [file.relative_to(where).as_posix() for file in files]
 
 
+@pytest.mark.slow
 def test_the_same_command_continues_after_a_full_disk_or_a_kill(
     encoder, images, tmp_path, monkeypatch
 ):

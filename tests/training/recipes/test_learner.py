@@ -142,7 +142,7 @@ def test_prototypes_may_start_from_averages_of_images():
 @pytest.mark.parametrize(
     "pooling, part",
     [
-        ("gap", "encoder"),
+        pytest.param("gap", "encoder", marks=pytest.mark.slow),
         # Weights of the backbone bring its statistics; those of the pooling
         # are updated.
         ("gap", None),

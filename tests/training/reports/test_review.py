@@ -51,6 +51,7 @@ def options(folder):
     ]
 
 
+@pytest.mark.slow
 def test_a_wrong_label_is_on_the_page_until_it_is_decided(colors, capsys):
     doctor.main(options(colors))
     printed = capsys.readouterr().out
