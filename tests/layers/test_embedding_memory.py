@@ -138,6 +138,7 @@ def test_unknown_batch_size_in_a_graph_and_fixed_ones_under_xla():
             tf.TensorSpec([None, SIZE], "float32"),
             tf.TensorSpec([None], "int64"),
         ],
+        autograph=False,
     )
     fixed = compiled(lambda *batch: other(*batch, training=True))
     for batch in (4, 1, 6, 3):

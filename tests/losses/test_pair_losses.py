@@ -131,7 +131,8 @@ def test_a_batch_of_unknown_size_in_a_graph_and_nan_labels():
             tf.TensorSpec([None], tf.float64),
             tf.TensorSpec([None, None], tf.bool),
             tf.TensorSpec([None, None], tf.float32),
-        ]
+        ],
+        autograph=False,
     )
     def step(labels, is_positive, embeddings):
         of_matrix = losses[0](is_positive, embeddings)

@@ -60,6 +60,10 @@ def test_compiled_in_float32(case, compiled_losses):
     np.testing.assert_allclose(gradient, slopes, atol=1e-5 * scale)
 
 
+if keras.backend.backend() == "tensorflow":  # On JAX before every commit.
+    test_compiled_in_float32 = pytest.mark.slow(test_compiled_in_float32)
+
+
 @on_tensorflow
 @every_case
 def test_in_float64(case):

@@ -89,6 +89,7 @@ def test_unknown_batch_size_in_a_graph():
             tf.TensorSpec([None, 5], "float64"),
             tf.TensorSpec([None], "bool"),
         ],
+        autograph=False,
     )
     expected = naive_loss(labels, histograms, table, first_half)
     np.testing.assert_allclose(

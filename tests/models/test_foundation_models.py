@@ -61,9 +61,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["vit", "dino-v3", pytest.param("swin", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_a_changed_patch_changes_the_feature_in_its_place(name, tmp_path):
     build, grid, prefix_tokens, options = MODELS[name]
     pooling = gsp.layers.GeneralizedSumPooling(4, name="pooling")

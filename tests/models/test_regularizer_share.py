@@ -41,7 +41,9 @@ def expected_share(learner):
     return norms[1] / sum(norms)
 
 
-@pytest.mark.parametrize("batch_chunks", [1, 4])
+@pytest.mark.parametrize(
+    "batch_chunks", [1, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_share_is_that_of_the_gradients_at_the_projection(batch_chunks):
     learner = make_learner(batch_chunks)
     expected = expected_share(learner)

@@ -106,6 +106,7 @@ def test_compiled_with_unknown_number_of_classes():
         lambda pool, existing: greedy_k_center(pool, existing, 3),
         input_signature=signature,
         jit_compile=True,
+        autograph=False,
     )
     given = [random_pool(0, 10, n, 3).astype("float32") for n in (7, 2)]
     np.testing.assert_array_equal(compiled(*given), greedy_k_center(*given, 3))

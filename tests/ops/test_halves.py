@@ -78,6 +78,7 @@ def test_unknown_batch_size_and_a_single_class_in_a_graph():
     split = tf.function(
         lambda labels: class_disjoint_halves(labels, 5),
         input_signature=[tf.TensorSpec([None], "int64")],
+        autograph=False,
     )
     for labels in (uneven_labels(0), uneven_labels(0, batch=8)):
         np.testing.assert_array_equal(split(labels), halves(labels, 5))

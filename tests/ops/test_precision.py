@@ -22,7 +22,6 @@ on_torch = pytest.mark.skipif(
 on_jax = pytest.mark.skipif(
     keras.backend.backend() != "jax", reason="other backends have no jaxprs"
 )
-FEW = ("multi_similarity", "affine gsp", "distances", "zero-shot")
 # Products of these poolings with learned maps keep the backend's setting, as a
 # backbone's do: that many in a call.
 LEARNED = {
@@ -174,6 +173,15 @@ def test_every_product_that_decides_carries_full_precision():
         assert sum(one != highest for one in found) == learned, name
 
 
+FEW = ("multi_similarity", "affine gsp", "distances", "zero-shot")
+NAMES = [
+    FEW,
+    pytest.param(sorted(ROWS.keys() - NO_PRODUCT), marks=pytest.mark.slow),
+]
+if keras.backend.backend() == "jax":  # The test above has all rows.
+    NAMES = [pytest.param(FEW, marks=pytest.mark.slow)]
+
+
 def value_and_gradient(row):
     keras.utils.set_random_seed(0)
     function, array = row()
@@ -189,13 +197,8 @@ def relative_error(found, expected):
     )
 
 
-@pytest.mark.parametrize(
-    "names", [FEW, pytest.param((), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("names", NAMES)
 def test_digits_survive_products_of_ten_bits(names):
-    """All rows where none are named, except on JAX, which walks them."""
-    is_on_jax = keras.backend.backend() == "jax"
-    names = names or (FEW if is_on_jax else sorted(ROWS.keys() - NO_PRODUCT))
     # PyTorch's own backward products are not rounded here: fewer digits go.
     bound = 1e-5 if keras.backend.backend() == "torch" else 2e-5
     plain = {name: value_and_gradient(ROWS[name]) for name in names}

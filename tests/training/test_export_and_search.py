@@ -16,6 +16,8 @@ from training.browsing import export_search
 from training.export import Export
 from training.runs.run_directory import RunDirectory, write_json
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def loaded(tiny, monkeypatch):
@@ -69,7 +71,6 @@ def test_pictures_are_read_from_the_folder_that_is_given(
     assert search.image(id_) == (tiny.images / id_).read_bytes()
 
 
-@pytest.mark.slow
 def test_a_guarantee_is_calibrated_on_the_validation_classes(tiny, tmp_path):
     names = [f"class {i:02}" for i in range(60)]
     images = layouts.folder(tmp_path / "images", names, images=2)
@@ -91,7 +92,6 @@ def test_a_guarantee_is_calibrated_on_the_validation_classes(tiny, tmp_path):
         export.main([str(tiny.run()), "--output", "x", "--coverage", "0.9"])
 
 
-@pytest.mark.slow
 def test_search_prints_a_table_and_draws_pictures(
     tiny, loaded, tmp_path, capsys
 ):
@@ -114,7 +114,6 @@ def test_search_prints_a_table_and_draws_pictures(
     assert grid.stat().st_size > 1000 and why.stat().st_size > 1000
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("format", ["onnx", "litert"])
 def test_an_export_for_other_engines_has_the_score_of_its_file(
     tiny, tmp_path, format, capfd

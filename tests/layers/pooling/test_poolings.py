@@ -112,7 +112,10 @@ def test_every_pooling_has_a_row_and_defaults():
 
 
 @not_on_jax
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "policy",
+    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
+)
 def test_all_are_saved_with_a_mask(policy, tmp_path):
     keras.config.set_dtype_policy(policy)
     inputs = keras.Input((None, CHANNELS))

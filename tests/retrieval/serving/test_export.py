@@ -379,6 +379,7 @@ def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
         export_retriever(encoder, index, tmp_path / "x", group_by="shop")
 
 
+@pytest.mark.slow
 def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
     tf = pytest.importorskip("tensorflow")
     pixels = np.random.default_rng(2).integers(0, 255, (3, 24, 24, 3), "uint8")

@@ -146,7 +146,7 @@ def test_prototypes_may_start_from_averages_of_images():
         # Weights of the backbone bring its statistics; those of the pooling
         # are updated.
         ("gap", None),
-        ("gsop", "pooling"),
+        pytest.param("gsop", "pooling", marks=pytest.mark.slow),
     ],
 )
 def test_statistics_are_settled_unless_weights_bring_their_own(pooling, part):

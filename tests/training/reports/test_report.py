@@ -12,6 +12,7 @@ from training import report
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
 
+pytestmark = pytest.mark.slow
 _made = {}
 
 
@@ -146,7 +147,6 @@ def test_broken_images_and_folders_that_are_no_run_are_left_out(
         report.main([str(other)])
 
 
-@pytest.mark.slow
 def test_the_page_works_in_a_browser(reported):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
