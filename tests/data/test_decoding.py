@@ -162,7 +162,11 @@ def clear_pictures():
 
 
 @pytest.mark.parametrize(
-    ("background", "channels"), [((255, 255, 255), 1), ((10, 200, 30), 3)]
+    ("background", "channels"),
+    [
+        pytest.param((255, 255, 255), 1, marks=pytest.mark.slow),
+        ((10, 200, 30), 3),
+    ],
 )
 def test_hidden_colors_of_transparent_pictures_decide_nothing(
     background, channels

@@ -154,6 +154,7 @@ def test_a_subclass_without_a_formula_names_its_method():
             kind()([0, 0, 1], inputs)
 
 
+@pytest.mark.slow
 def test_all_train_in_one_compiled_model_and_are_saved_with_it(tmp_path):
     """In half precision; a head per loss, so that one graph holds them all."""
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -89,7 +89,14 @@ def assert_chunks_are_whole(case, **compiled):
         np.testing.assert_allclose(value, target, atol=tolerance)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "proxies+memory+anchors+xml",
+        pytest.param("pairs+zsr", marks=pytest.mark.slow),
+        pytest.param("proxy loss", marks=pytest.mark.slow),
+    ],
+)
 def test_chunks_take_the_steps_of_the_whole_batch(case):
     assert_chunks_are_whole(case)
 

@@ -119,6 +119,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_and_scores(colors_as_glyphs, tmp_path, capsys):
     arguments = ["glyphs", "--loss", "ms", *SMALL, "--runs", str(tmp_path)]
     train.main([*arguments, "--name", "x"])
