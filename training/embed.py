@@ -78,12 +78,10 @@ class ShardWriter:
         served = ServedEncoder(model, crop_fraction=crop_fraction)
         self.size = served.embedding_size
         self.output, self.batch_size = Path(output), batch_size
-
-        @tf.function(input_signature=[tf.TensorSpec([batch_size], tf.string)])
-        def embed(contents):
-            return served.embedded_bytes(contents)
-
-        self._embed = embed
+        spec = tf.TensorSpec([batch_size], tf.string)
+        self._embed = tf.function(
+            served.embedded_bytes, input_signature=[spec], autograph=False
+        )
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         """Writes the shard `number` of `rows`, unless it exists."""
