@@ -90,13 +90,18 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
         block = f"<!-- made {name} -->\n<!-- end -->"
         found[f"{name}.md"] = f"# {title}\n\n{block}\n"
 
-    def made(match):
-        if match[1] not in records:
-            return match[0]
-        text = section(match[1], records[match[1]], folder)
-        return f"<!-- made {match[1]} -->\n\n{text}\n\n<!-- end -->"
+    def made(page):
+        read: set[str] = set()
 
-    return {name: BLOCK.sub(made, text) for name, text in found.items()}
+        def block(match):
+            if match[1] not in records:
+                return match[0]
+            text = section(match[1], records[match[1]], folder, read)
+            return f"<!-- made {match[1]} -->\n\n{text}\n\n<!-- end -->"
+
+        return BLOCK.sub(block, page)
+
+    return {name: made(text) for name, text in found.items()}
 
 
 def write_pages(folder: Path = DOCS) -> list[Path]:
@@ -117,13 +122,21 @@ def read_records(folder: Path) -> dict[str, dict[str, Any]]:
     return {p.stem: read_record(p) for p in sorted(folder.glob("*.json"))}
 
 
-def section(name: str, record: Mapping[str, Any], folder: Path) -> str:
-    """A record as Markdown: command, text, tables, picture, circumstances."""
+def section(
+    name: str, record: Mapping[str, Any], folder: Path, read: set[str]
+) -> str:
+    """A record as Markdown: command, text, tables, picture, circumstances.
+
+    Paragraphs that the page has already, `read`, are left out.
+    """
     tables = [Table(**one) for one in record.get("tables", ())]
     about = record["about"]
     if record["kind"] == "study":
         tables = [study_table(record), *tables]
         about = f"{about} {_about_study(record)}".strip()
+    paragraphs = about.split("\n\n")
+    about = "\n\n".join(p for p in paragraphs if p not in read)
+    read.update(paragraphs)
     command = record.get("command")
     if command and not _exists(command):
         command, about = None, f"{about}\n\nBy a command of an earlier version."
@@ -165,8 +178,8 @@ def _about_study(record):
     over = record.get("over", "classes")
     seen = "" if over == "classes" else " of the same classes"
     return (
-        f"{words} steps; the weights with the best validation MAP@R are scored "
-        f"once, {rate}. Percentages, mean ± standard deviation over models; "
+        f"{words} steps.\n\nThe weights with the best validation MAP@R are "
+        f"scored once, {rate}. Percentages, mean ± standard deviation over models; "
         "differences are paired, query by query, with 95 % intervals over other "
         f"{over}{seen} and other models where a row has several. Without an "
         "interval: a difference of means."
