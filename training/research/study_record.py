@@ -55,15 +55,23 @@ def study_record(folder: Path) -> dict[str, Any]:
             f"{folder}. Train one with `python -m training.research.study`."
         )
     words = sorted(cells, key=lambda one: _position(study, *one))
-    first = cells[words[0]].trials[0]
+    trials = [one for word in words for one in cells[word].trials]
+    first, *_ = found = [_environment(one) for one in trials]
     return {
         **{"kind": "study", "study": name, "title": study.title},
         **{"about": study.about, "command": study_command(name)},
-        "dataset": first.recipe.dataset,
+        "dataset": trials[0].recipe.dataset,
         "over": study.over,
-        "environment": RunDirectory(first.path).read_settings()["environment"],
+        "environment": first,
+        "commits": [
+            *dict.fromkeys(one["commit"] or "unknown" for one in found)
+        ],
         "rows": [_row(name, one, cells) for one in words],
     }
+
+
+def _environment(trial):
+    return RunDirectory(trial.path).read_settings()["environment"]
 
 
 def study_command(name: str) -> str:
