@@ -15,8 +15,9 @@ from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
+from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.scann_index import ScannIndex
-from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
+from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,

@@ -24,13 +24,9 @@ from keras_gsp.retrieval.index.columns import (
     shown,
 )
 from keras_gsp.retrieval.index.exact import ExactIndex
+from keras_gsp.retrieval.index.neighbors import nearest_of
 from keras_gsp.retrieval.index.one_writer import OneWriter
-from keras_gsp.retrieval.index.search_index import (
-    KEPT,
-    Items,
-    SearchIndex,
-    nearest_of,
-)
+from keras_gsp.retrieval.index.search_index import KEPT, Items, SearchIndex
 from keras_gsp.retrieval.index.search_recall import own_recall, warn_below
 from keras_gsp.retrieval.index.where import Where, as_list, milvus_expression
 
@@ -113,7 +109,9 @@ class MilvusIndex(SearchIndex):
                 "`collection` must be letters, digits and underscores. "
                 f"Received: collection={collection!r}."
             )
-        self.uri, self.collection = _absolute(os.fspath(uri)), collection
+        self.uri, self.collection = os.fspath(uri), collection
+        if "://" not in self.uri:  # the working directory may change
+            self.uri = os.path.realpath(self.uri)
         with _OPENING:
             self._client: Any = _connected(self.uri, token, timeout)
             if _is_path(self.uri):
@@ -498,11 +496,6 @@ def _connected(uri, token, timeout):
             "docker run -p 127.0.0.1:19530:19530 milvusdb/milvus milvus run "
             f"standalone. Received: {error}."
         ) from error
-
-
-def _absolute(uri):
-    """A path stays valid when the working directory changes."""
-    return uri if "://" in uri else os.path.realpath(uri)
 
 
 def _stop(uri):

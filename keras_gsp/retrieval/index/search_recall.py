@@ -9,7 +9,8 @@ from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores, warn_of_copies
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.columns import as_rows
-from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
+from keras_gsp.retrieval.index.neighbors import Neighbors
+from keras_gsp.retrieval.index.search_index import SearchIndex
 
 # Own items that a new index is tried with, and the least share to be found.
 OWN_QUERIES, LEAST_RECALL = 100, 0.98
