@@ -222,7 +222,8 @@ def gradients_forgotten() -> Iterator[None]:
 def _write_saved_model(served, gallery, facts, path, canaries=None):
     """Writes an encoder, and the search of a gallery, with their metadata."""
     module = tf.Module()
-    module.encoder_variables = served.variables
+    # As TensorFlow's variables, for its tracking.
+    module.encoder_variables = [v.value for v in served.encoder.variables]
     signatures = _signatures(served, gallery)
     signatures["serving_default"] = signatures["embed"]
     if gallery is not None:
