@@ -132,9 +132,7 @@ class MetricLearner(Configured, keras.Model):
     import numpy as np
     import keras_gsp as gsp
 
-    encoder = keras.Sequential(
-        [keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(4)]
-    )
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     learner = gsp.models.MetricLearner(encoder)
     learner.compile("adam", loss=gsp.losses.ContrastiveLoss())
     images = np.random.default_rng(0).normal(size=(8, 8))

@@ -70,11 +70,7 @@ def start_projection(
     backbone = keras.Sequential(
         [keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3, strides=4)]
     )
-    encoder = gsp.models.build_encoder(
-        backbone,
-        embedding_size=4,
-        pooling=gsp.layers.GeneralizedSumPooling(5),
-    )
+    encoder = gsp.models.build_encoder(backbone, embedding_size=4)
     images = np.random.default_rng(0).random((20, 32, 32, 3))
     gsp.models.start_projection(encoder, (images, np.arange(20) % 4))
     ```

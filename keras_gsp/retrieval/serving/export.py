@@ -86,9 +86,7 @@ def export_encoder(
     import keras
     import keras_gsp as gsp
 
-    encoder = keras.Sequential([
-        keras.Input((32, 32, 3)), keras.layers.Flatten()
-    ])
+    encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
     with tempfile.TemporaryDirectory() as folder:
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
@@ -163,13 +161,10 @@ def export_retriever(
     import numpy as np
     import keras_gsp as gsp
 
-    images = np.random.default_rng(0).random((6, 32, 32, 3)) * 255
-    encoder = keras.Sequential([
-        keras.Input((32, 32, 3)), keras.layers.Flatten()
-    ])
-    index = gsp.retrieval.ExactIndex.from_encoder(
-        encoder, (images, ["cat", "cat", "cow", "cow", "dog", "dog"])
-    )
+    encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
+    images = np.random.default_rng(0).random((3, 4, 4, 3)) * 255
+    data = images, ["cat", "cow", "dog"]
+    index = gsp.retrieval.ExactIndex.from_encoder(encoder, data)
     with tempfile.TemporaryDirectory() as folder:
         gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
     ```
