@@ -145,10 +145,8 @@ def _start(projection, pooled, labels, shrinkage):
     # PCA, unlike whitening, takes features that are equal within each class.
     is_learned = labels and shrinkage < 1.0
     whitening.adapt(pooled, np.array(labels) if is_learned else None)
-    mean, kernel = (
-        keras.ops.convert_to_numpy(weight).astype("float64")
-        for weight in (whitening.mean, whitening.kernel)
-    )
+    mean = keras.ops.convert_to_numpy(whitening.mean).astype("float64")
+    kernel = keras.ops.convert_to_numpy(whitening.kernel).astype("float64")
     # As long as PCA's, so that a learning rate means the same.
     kernel /= np.sqrt(np.square(kernel).sum(axis=0).mean())
     projection.kernel.assign(np.reshape(kernel, projection.kernel.shape))

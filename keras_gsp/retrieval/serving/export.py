@@ -316,11 +316,9 @@ def _explain_signature(served):
         images = (tf.cast(x, served.dtype) for x in (queries, neighbors))
         shares = parts.shares(*images)
         is_read = (query_status == OK) & (neighbor_status == OK)
-        answer = {
-            name: _where_read(value, is_read) for name, value in shares.items()
-        }
-        status = "query_status", "neighbor_status"
-        answer |= zip(status, (query_status, neighbor_status), strict=True)
+        answer = {k: _where_read(v, is_read) for k, v in shares.items()}
+        answer["query_status"] = query_status
+        answer["neighbor_status"] = neighbor_status
         return like_leading(answer, query_bytes)
 
     names = "query_bytes", "neighbor_bytes"
