@@ -79,9 +79,7 @@ def export_onnx(
     images = np.random.default_rng(0).integers(0, 256, (8, 4, 4, 3))
     try:
         with tempfile.TemporaryDirectory() as folder:
-            gsp.retrieval.export_onnx(
-                encoder, f"{folder}/onnx", sample_images=images
-            )
+            gsp.retrieval.export_onnx(encoder, f"{folder}/onnx")
             found = gsp.retrieval.PortableEncoder(f"{folder}/onnx")
             assert found.embed(images).shape == (8, 48)
     except ImportError:
