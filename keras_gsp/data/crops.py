@@ -24,18 +24,12 @@ def random_window(
     crop: str = "area",
     resize: int = 256,
 ) -> Tensor:
-    """Draws the window of one training crop.
+    """Draws the window of one training crop, as `augmented_batches` has it.
 
-    `"area"`: 0.16 to 1 of the image's area. `"side"`: with the image's shorter
-    side scaled to `resize` pixels, the area of a square of side 40 to 256. The
-    aspect ratio is drawn between 3/4 and 4/3, uniformly in its logarithm. A
+    The aspect ratio is drawn between 3/4 and 4/3, uniformly in its logarithm. A
     window that does not fit is drawn again, ten times at most; after that it is
     the largest centered one of an allowed aspect ratio. The same seed, (2,)
     int64, draws the same window, (4,) int32: top, left, height, width.
-
-    Reference:
-        Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
-        section 4, and the configuration files of its code.
     """
     height, width = tf.cast(height, "float32"), tf.cast(width, "float32")
     draws = tf.random.stateless_uniform((_ATTEMPTS, 4), seed)

@@ -124,7 +124,7 @@ def first_words(error: Exception) -> str:
 
 def cut_encoded(
     contents: Tensor,
-    size: int | tuple[int | None, int | None],
+    size: tuple[int | None, int | None],
     window: Callable[[Tensor, Tensor], Tensor],
     *,
     channels: int = 3,
@@ -193,7 +193,7 @@ def _small_enough(contents, sides, max_pixels):
 
 def cut_array(
     image: Tensor,
-    size: int | tuple[int | None, int | None],
+    size: tuple[int | None, int | None],
     window: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """As `cut_encoded`, of pixels (height, width, channels), uint8."""
@@ -204,11 +204,10 @@ def cut_array(
 
 def _resized(pixels, size):
     """Resizes bilinearly and rounds back to uint8."""
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    if None in sides:
+    if None in size:
         return pixels
     # Without anti-aliasing, as the papers' code: it takes ten times as long.
-    result = tf.image.resize(pixels, sides)
+    result = tf.image.resize(pixels, size)
     return tf.saturate_cast(tf.round(result), "uint8")
 
 

@@ -50,15 +50,12 @@ def image_folder(
 
     ```python
     import pathlib, tempfile
-    import numpy as np
-    import tensorflow as tf
     import keras_gsp as gsp
 
     root = pathlib.Path(tempfile.mkdtemp())
-    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
     for name in ("cat", "dog"):
         (root / name).mkdir()
-        (root / name / "1.png").write_bytes(picture)
+        (root / name / "1.png").touch()
     photos = gsp.data.image_folder(root)
     assert photos.class_names == ("cat", "dog")
     ```

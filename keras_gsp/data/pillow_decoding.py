@@ -75,16 +75,13 @@ def cut(pixels: np.ndarray, window: Any, size: Any) -> np.ndarray:
         return pixels
     pixels = pixels.astype("float32")
     for axis, side in enumerate(size):
-        length = pixels.shape[axis]
-        at = (np.arange(side, dtype="float32") + 0.5) * np.float32(
-            length / side
-        ) - np.float32(0.5)
+        scale = np.float32(pixels.shape[axis] / side)
+        at = (np.arange(side, dtype="float32") + 0.5) * scale - np.float32(0.5)
         low = np.floor(at)
         weights = (at - low).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
-        first, second = (
-            pixels.take(rows.astype("int64"), axis, mode="clip")
-            for rows in (low, low + 1)
-        )
+        rows = low.astype("int64")
+        first = pixels.take(rows, axis, mode="clip")
+        second = pixels.take(rows + 1, axis, mode="clip")
         pixels = first + (second - first) * weights
     return np.clip(np.round(pixels), 0, 255).astype("uint8")
 

@@ -220,10 +220,8 @@ def _feature_output(backbone, preprocessing):
             "it without its top and its pooling, or end it before them: "
             "keras.Model(backbone.inputs, backbone.get_layer(...).output)."
         )
-    scale, offset = (
-        getattr(preprocessing, name, plain)
-        for name, plain in (("scale", 1.0), ("offset", 0.0))
-    )
+    scale = getattr(preprocessing, "scale", 1.0)
+    offset = getattr(preprocessing, "offset", 0.0)
     is_scaled = (scale, offset) != (1.0, 0.0)
     is_plain = type(backbone).__name__ in ("Functional", "Sequential")
     if is_plain and not is_scaled:

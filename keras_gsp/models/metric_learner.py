@@ -117,9 +117,6 @@ class MetricLearner(Configured, keras.Model):
             the regularizer does nothing. Not on PyTorch.
         **kwargs: `name` and other arguments of a Keras model.
 
-    Returns:
-        The encoder's output.
-
     Raises:
         ValueError: parts that do not fit each other or, at `compile`, the
             loss; a weight outside its range.
@@ -132,9 +129,7 @@ class MetricLearner(Configured, keras.Model):
     import numpy as np
     import keras_gsp as gsp
 
-    encoder = keras.Sequential(
-        [keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(4)]
-    )
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     learner = gsp.models.MetricLearner(encoder)
     learner.compile("adam", loss=gsp.losses.ContrastiveLoss())
     images = np.random.default_rng(0).normal(size=(8, 8))
@@ -488,10 +483,8 @@ class MetricLearner(Configured, keras.Model):
 
     def _check_weights(self):
         check_count(batch_chunks=self.batch_chunks)
-        for name, plain in (
-            ("batch_chunks", 1),
-            ("log_regularizer_share", False),
-        ):
+        usual = {"batch_chunks": 1, "log_regularizer_share": False}
+        for name, plain in usual.items():
             value = getattr(self, name)
             if value != plain and keras.backend.backend() == "torch":
                 raise ValueError(

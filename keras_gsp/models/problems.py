@@ -58,8 +58,7 @@ class AnchoredWeights(ConfiguredLayer):
 
     def distance(self, variables: list) -> float:
         """Returns |theta - theta*|."""
-        squared = self._squared_distance(variables)
-        return ops.convert_to_numpy(ops.sqrt(squared)).item()
+        return scalar(ops.sqrt(self._squared_distance(variables)))
 
     def start_problem(self, values: list) -> None:
         """Moves the anchors to new values and counts the next problem."""
@@ -145,8 +144,8 @@ class ProblemProgress(keras.layers.Layer):
         self.is_started.assign(1)
 
 
-def scalar(variable: keras.Variable) -> Any:
-    """Returns the value of a scalar variable as an int or a float."""
+def scalar(variable: keras.Variable | Tensor) -> Any:
+    """Returns the value of a scalar as an int or a float."""
     # `int(variable)` fails for one that `MirroredStrategy` has copied.
     return ops.convert_to_numpy(variable).item()
 

@@ -70,11 +70,7 @@ def start_projection(
     backbone = keras.Sequential(
         [keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3, strides=4)]
     )
-    encoder = gsp.models.build_encoder(
-        backbone,
-        embedding_size=4,
-        pooling=gsp.layers.GeneralizedSumPooling(5),
-    )
+    encoder = gsp.models.build_encoder(backbone, embedding_size=4)
     images = np.random.default_rng(0).random((20, 32, 32, 3))
     gsp.models.start_projection(encoder, (images, np.arange(20) % 4))
     ```
@@ -149,10 +145,8 @@ def _start(projection, pooled, labels, shrinkage):
     # PCA, unlike whitening, takes features that are equal within each class.
     is_learned = labels and shrinkage < 1.0
     whitening.adapt(pooled, np.array(labels) if is_learned else None)
-    mean, kernel = (
-        keras.ops.convert_to_numpy(weight).astype("float64")
-        for weight in (whitening.mean, whitening.kernel)
-    )
+    mean = keras.ops.convert_to_numpy(whitening.mean).astype("float64")
+    kernel = keras.ops.convert_to_numpy(whitening.kernel).astype("float64")
     # As long as PCA's, so that a learning rate means the same.
     kernel /= np.sqrt(np.square(kernel).sum(axis=0).mean())
     projection.kernel.assign(np.reshape(kernel, projection.kernel.shape))

@@ -24,8 +24,7 @@ def gather_replicas(tensor: Tensor) -> Tensor:
 
 def share_of_replica(loss: Tensor) -> Tensor:
     """Divides the global loss by the replicas, whose gradients are summed."""
-    replicas = num_replicas()
-    return loss if replicas == 1 else loss / replicas
+    return loss / num_replicas()
 
 
 def num_replicas() -> int:

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp.embeddings.label_codes import label_codes
+from keras_gsp.embeddings.labeled_batches import batches_of
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.tensor import Tensor
@@ -106,21 +107,15 @@ class ZeroShotClassifier:
                 "`new_vectors` must be as the vectors of `fit`, (classes, "
                 f"{self.kernel.shape[1]}). Received: shape {vectors.shape}."
             )
-        predicted = self._histograms(images) @ self.kernel
-        return _unit(predicted) @ _unit(vectors).T
+        unit = keras.utils.normalize
+        return unit(self._histograms(images) @ self.kernel) @ unit(vectors).T
 
     def _histograms(self, images):
         predict = predictor(self.encoder)
         rows = []
-        for start in range(0, len(images), BATCH_SIZE):
-            part = images[start : start + BATCH_SIZE]
+        for (part,) in batches_of((images,), BATCH_SIZE):
             outputs = predict(part)
             if isinstance(outputs, dict):
                 outputs = outputs.get("histogram", outputs.get("embedding"))
             rows.append(np.asarray(outputs, "float64")[: len(part)])
         return np.concatenate(rows)
-
-
-def _unit(rows):
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms == 0.0, 1.0, norms)

@@ -9,8 +9,9 @@ from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
 from keras_gsp.retrieval.index.milvus_index import MilvusIndex
+from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.scann_index import ScannIndex
-from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
+from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.index.search_recall import search_recall
 from keras_gsp.retrieval.matching import MatchThreshold
 from keras_gsp.retrieval.retriever import Retriever

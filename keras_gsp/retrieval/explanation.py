@@ -93,9 +93,7 @@ def explain(
     shares = parts.shares(
         ops.convert_to_tensor(queries), ops.convert_to_tensor(neighbors)
     )
-    return Explanation(
-        **{name: ops.convert_to_numpy(value) for name, value in shares.items()}
-    )
+    return Explanation(**keras.tree.map_structure(ops.convert_to_numpy, shares))
 
 
 def prototype_patches(
@@ -219,10 +217,8 @@ class PrototypeParts:
 
     def _parts(self, images):
         """Embeddings, their parts by prototype, and maps."""
-        features, pooled, embedding = (
-            at_least_float32(output)
-            for output in self.model(images, training=False)
-        )
+        outputs = self.model(images, training=False)
+        features, pooled, embedding = map(at_least_float32, outputs)
         maps = self.pooling.transport_plan(features) / self.pooling.ratio
         flat_maps, flat = (
             ops.reshape(values, (ops.shape(maps)[0], -1, values.shape[-1]))

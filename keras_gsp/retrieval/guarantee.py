@@ -111,10 +111,8 @@ class RetrievalGuarantee(WithConfig):
             held_out_classes: images and labels, as for `from_encoder`, of
                 classes that neither the training nor the gallery saw. Classes
                 with a single image are left out.
-            coverage: least probability that a list holds an item of the
-                query's class, in (0, 1).
-            false_alarm_rate: largest probability that a query is declined
-                whose class the gallery holds, in (0, 1).
+            coverage: as for the class, in (0, 1).
+            false_alarm_rate: as for the class, in (0, 1).
             batch_size: images embedded at once when arrays are given.
             seed: of the drawing.
 

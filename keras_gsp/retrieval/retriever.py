@@ -15,8 +15,9 @@ from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
+from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.scann_index import ScannIndex
-from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
+from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
@@ -64,9 +65,7 @@ class Retriever:
         (photos / name).mkdir()
         pixels = np.full((40, 50, 3), 100 * number, "uint8")
         keras.utils.save_img(photos / name / "1.png", pixels, scale=False)
-    encoder = keras.Sequential([
-        keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D()
-    ])
+    encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
     retriever = gsp.retrieval.Retriever.from_folder(photos, encoder)
     found = retriever.search(photos / "dog" / "1.png", k=2)
     assert found.ids.tolist() == [["dog/1.png", "cat/1.png"]]

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_gsp.metrics.paired_difference import paired_difference
@@ -31,8 +32,7 @@ class SpaceMap:
         """Maps embeddings (items, new size) to (items, old size)."""
         mapped = rows @ self.weights + self.offset
         if self.is_unit:
-            lengths = np.linalg.norm(mapped, axis=1, keepdims=True)
-            mapped = mapped / np.maximum(lengths, 1e-12)
+            mapped = keras.utils.normalize(mapped)
         return mapped.astype("float32")
 
 

@@ -4,6 +4,7 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_gsp.embeddings.label_codes import checked_labels
@@ -155,11 +156,11 @@ def _probabilities(rows, codes, sizes):
     """Probability of the own class and of the best other, and which it is."""
     sums = np.zeros((len(sizes), rows.shape[1]), "float32")
     np.add.at(sums, codes, rows)
-    means = _directions(sums)
+    means = keras.utils.normalize(sums)
 
     def similarities(some):
         found = rows[some] @ means.T
-        without = _directions(sums[codes[some]] - rows[some])
+        without = keras.utils.normalize(sums[codes[some]] - rows[some])
         own = np.einsum("rs,rs->r", rows[some], without)
         found[np.arange(len(own)), codes[some]] = own
         return found
@@ -186,10 +187,6 @@ def _probabilities(rows, codes, sizes):
         shares[places] = -1
         parts.append((own, shares.max(axis=1), shares.argmax(axis=1)))
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _directions(sums):
-    return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
 
 
 def _duplicates(near, distances):

@@ -13,11 +13,8 @@ from keras_gsp.embeddings.labeled_batches import (
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
-from keras_gsp.retrieval.index.search_index import (
-    Items,
-    SearchIndex,
-    nearest_of,
-)
+from keras_gsp.retrieval.index.neighbors import nearest_of
+from keras_gsp.retrieval.index.search_index import Items, SearchIndex
 from keras_gsp.retrieval.index.where import Where, as_list, is_selected
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 from keras_gsp.retrieval.space_map import SpaceMap, certified_map

@@ -40,19 +40,13 @@ def verify_export(
     import numpy as np
     import keras_gsp as gsp
 
-    encoder = keras.Sequential([
-        keras.Input((32, 32, 3)),
-        keras.layers.Flatten(),
-        keras.layers.UnitNormalization(),
-    ])
+    encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
     root = pathlib.Path(tempfile.mkdtemp())
-    pixels = np.random.default_rng(0).integers(1, 256, (4, 32, 32, 3))
-    for name, picture in zip("abcd", pixels.astype("uint8")):
-        keras.utils.save_img(root / f"{name}.png", picture)
+    keras.utils.save_img(root / "a.png", np.random.random((4, 4, 3)))
     retriever = gsp.retrieval.Retriever.from_folder(root, encoder)
     retriever.save(root / "saved")
     facts = gsp.retrieval.verify_export(root / "saved")
-    assert facts["num_canaries"] == 4
+    assert facts["num_canaries"] == 1
     ```
     """
     folder = Path(path)

@@ -95,7 +95,7 @@ def test_windows_refer_to_what_is_seen(tmp_path):
 
     def cut(file):
         window = functools.partial(crops.random_window, seed=[1, 2])
-        return decoding.cut_encoded(tf.io.read_file(file), 12, window)
+        return decoding.cut_encoded(tf.io.read_file(file), (12, 12), window)
 
     # Training crops too.
     found = list(tf.data.Dataset.from_tensor_slices(files).map(cut))

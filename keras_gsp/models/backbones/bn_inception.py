@@ -72,7 +72,12 @@ def _inception(x, name, one, reduce, three, double_reduce, double, project):
         pool = keras.layers.MaxPooling2D(3, 2, "same", name=f"{name}_pool")
         paths.append(pool(x))
     else:
-        y = _pooled(x, f"{name}_pool", is_last=name == "inception_5b")
+        # The original's average includes its zero padding, unlike "same".
+        y = keras.layers.ZeroPadding2D(1, name=f"{name}_pool_pad")(x)
+        kind = keras.layers.AveragePooling2D
+        if name == "inception_5b":
+            kind = keras.layers.MaxPooling2D
+        y = kind(3, 1, name=f"{name}_pool")(y)
         paths.append(_convolution(y, f"{name}_pool_proj", project, 1))
     return keras.layers.Concatenate(name=f"{name}_output")(paths)
 
@@ -93,12 +98,3 @@ def _halve(x, name):
     # zeros does the same.
     x = keras.layers.ZeroPadding2D(((0, 1), (0, 1)), name=f"{name}_pad")(x)
     return keras.layers.MaxPooling2D(3, 2, name=name)(x)
-
-
-def _pooled(x, name, is_last):
-    # The original's average includes its zero padding, unlike "same".
-    x = keras.layers.ZeroPadding2D(1, name=f"{name}_pad")(x)
-    pooling = keras.layers.AveragePooling2D
-    if is_last:
-        pooling = keras.layers.MaxPooling2D
-    return pooling(3, 1, name=name)(x)

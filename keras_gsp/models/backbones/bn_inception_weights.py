@@ -46,10 +46,8 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
         and not name.endswith("num_batches_tracked")
     }
     wanted = bn_inception_state(model).keys()
-    missing, unknown = (
-        sorted(wanted - state.keys()),
-        sorted(state.keys() - wanted),
-    )
+    missing = sorted(wanted - state.keys())
+    unknown = sorted(state.keys() - wanted)
     if missing or unknown:
         words = f"{len(missing)} missing {missing[:3]}, {len(unknown)} unknown"
         raise ValueError(

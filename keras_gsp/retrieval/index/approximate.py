@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.ops.neighbors import PRODUCT_NUMBERS, SPARE_CANDIDATES
+from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import GalleryIndex, ranked
 from keras_gsp.retrieval.index.gallery import Gallery
-from keras_gsp.retrieval.index.search_recall import own_recall, warn_below
+from keras_gsp.retrieval.index.search_recall import warn_of_low_recall
 from keras_gsp.retrieval.index.where import is_selected
 
 # A filter that passes at most this many items is searched exactly.
@@ -73,10 +74,8 @@ class ApproximateIndex(GalleryIndex):
             asked = -(-needed * num_rows // len(passing))
             step = max(1, PRODUCT_NUMBERS // asked)
             parts = [
-                self._passing(
-                    queries[i : i + step], asked, needed, places, options
-                )
-                for i in range(0, len(queries), step)
+                self._passing(some, asked, needed, places, options)
+                for some in blocks_of(queries, step)
             ]
             candidates = np.concatenate(parts)
             distances, indices = ranked(gallery, queries, candidates, excluded)
@@ -146,7 +145,7 @@ class ApproximateIndex(GalleryIndex):
             self._rows = np.arange(len(gallery))
             self._num_built = len(gallery)
         if engine is not None and not self._finds_all():
-            warn_below(own_recall(self), self.remedy)
+            warn_of_low_recall(self, self.remedy)
 
     def _read_engine(self, folder, facts):
         if facts.get("is_trained", True):

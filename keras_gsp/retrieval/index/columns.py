@@ -78,14 +78,17 @@ def checked_ids(ids: Any, count: int) -> np.ndarray:
     return ids
 
 
+def ids_of_kind(ids: list[Any], dtype: np.dtype) -> np.ndarray:
+    """Returns checked ids; `TypeError` unless they are as a gallery's."""
+    checked = checked_ids(ids, len(ids))
+    check_kind("id", checked, dtype)
+    return checked
+
+
 def plain_ids(ids: list[Any], dtype: np.dtype) -> list[Any]:
     """Returns ids of a kind as Python's numbers or strings; `None` stays."""
     given = [one for one in ids if one is not None]
-    if not given:
-        return ids
-    checked = checked_ids(given, len(given))
-    check_kind("id", checked, dtype)
-    plain = iter(checked.tolist())
+    plain = iter(ids_of_kind(given, dtype).tolist() if given else ())
     return [one if one is None else next(plain) for one in ids]
 
 

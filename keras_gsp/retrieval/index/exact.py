@@ -203,9 +203,8 @@ class GalleryIndex(SearchIndex):
         nobody = [None] * len(queries)
         return GalleryIndex._found(self, queries, k, nobody, None)
 
-    def _neighbors_at(self, distances, indices, k, gallery=None, column=None):
+    def _neighbors_at(self, distances, indices, k, gallery, column):
         """Looks up the first k items; an index of -1 is no neighbor."""
-        gallery = self.gallery if gallery is None else gallery
         indices = indices[:, :k]
         ids, labels = gallery.ids[indices], gallery.labels[indices]
         groups = None if column is None else gallery.columns[column][indices]

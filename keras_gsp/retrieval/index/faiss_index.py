@@ -20,11 +20,10 @@ LEAST_WIDTH = 64
 
 
 class Engine(NamedTuple):
-    """faiss's index of rows from an origin; whether it learns from them."""
+    """faiss's index of rows from an origin."""
 
     index: Any
     origin: np.ndarray
-    learns: bool
 
 
 class FaissIndex(ApproximateIndex):
@@ -117,10 +116,9 @@ class FaissIndex(ApproximateIndex):
         faiss_index = _made(rows.shape[1], self.factory)
         _set_parameters(faiss_index, self.parameters)
         rows = np.ascontiguousarray(rows - origin)
-        learns = not faiss_index.is_trained
         faiss_index.train(rows)
         faiss_index.add(rows)
-        return Engine(faiss_index, origin, learns)
+        return Engine(faiss_index, origin)
 
     def _num_rows(self):
         return self._engine.index.ntotal
@@ -133,7 +131,7 @@ class FaissIndex(ApproximateIndex):
         return self.factory == "Flat"
 
     def _learns(self):
-        return self._engine.learns
+        return not _made(self.embedding_size, self.factory).is_trained
 
     def _num_rescored(self, k):
         if not _has_codes(self._engine.index):
@@ -178,9 +176,7 @@ class FaissIndex(ApproximateIndex):
                 f"{str(folder / FILE)!r}: {reason_of(error)}"
             ) from error
         _set_parameters(faiss_index, self.parameters)
-        learns = not _made(self.embedding_size, self.factory).is_trained
-        origin = np.array(facts["origin"], "float32")
-        return Engine(faiss_index, origin, learns)
+        return Engine(faiss_index, np.array(facts["origin"], "float32"))
 
 
 def _made(size, factory):

@@ -15,8 +15,7 @@ from keras_gsp.retrieval.index.columns import (
     RESERVED,
     blocks_of,
     check_fits,
-    check_kind,
-    checked_ids,
+    ids_of_kind,
     joined,
     refuse_repeated,
 )
@@ -209,8 +208,7 @@ class Gallery:
         positions = np.full(len(ids), -1)
         places = [i for i, one in enumerate(ids) if one is not None]
         if places and len(self):
-            given = checked_ids([ids[i] for i in places], len(places))
-            check_kind("id", given, self.ids.dtype)
+            given = ids_of_kind([ids[i] for i in places], self.ids.dtype)
             positions[places] = self._places_of(given)
         return positions
 

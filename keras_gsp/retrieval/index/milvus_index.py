@@ -18,20 +18,15 @@ from keras_gsp.ops.neighbors import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.columns import (
     blocks_of,
     check_fits,
-    check_kind,
-    checked_ids,
+    ids_of_kind,
     is_whole,
     shown,
 )
 from keras_gsp.retrieval.index.exact import ExactIndex
+from keras_gsp.retrieval.index.neighbors import nearest_of
 from keras_gsp.retrieval.index.one_writer import OneWriter
-from keras_gsp.retrieval.index.search_index import (
-    KEPT,
-    Items,
-    SearchIndex,
-    nearest_of,
-)
-from keras_gsp.retrieval.index.search_recall import own_recall, warn_below
+from keras_gsp.retrieval.index.search_index import KEPT, Items, SearchIndex
+from keras_gsp.retrieval.index.search_recall import warn_of_low_recall
 from keras_gsp.retrieval.index.where import Where, as_list, milvus_expression
 
 _milvus = partial(needed, user="MilvusIndex", install="'keras-gsp[milvus]'")
@@ -113,7 +108,9 @@ class MilvusIndex(SearchIndex):
                 "`collection` must be letters, digits and underscores. "
                 f"Received: collection={collection!r}."
             )
-        self.uri, self.collection = _absolute(os.fspath(uri)), collection
+        self.uri, self.collection = os.fspath(uri), collection
+        if "://" not in self.uri:  # the working directory may change
+            self.uri = os.path.realpath(self.uri)
         with _OPENING:
             self._client: Any = _connected(self.uri, token, timeout)
             if _is_path(self.uri):
@@ -146,14 +143,14 @@ class MilvusIndex(SearchIndex):
             with self._threads.alone():
                 self._build(settings)
             if settings["index_type"] != "FLAT":
-                warn_below(own_recall(self), "Take FLAT, or a larger `ef`")
+                warn_of_low_recall(self, "Take FLAT, or a larger `ef`")
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number; unknown ids are ignored."""
         ids = as_list(ids)
         if self.embedding_size is None or not ids:
             return 0
-        ids = self._checked_ids(ids)
+        ids = ids_of_kind(ids, self._dtypes["id"]).tolist()
         num_known = 0
         with self._threads.changing:
             for some in blocks_of(ids, READ_ROWS):
@@ -176,8 +173,7 @@ class MilvusIndex(SearchIndex):
     def items(self, ids: Any) -> Items:
         """Returns items as `upsert` takes them; see `SearchIndex.items`."""
         self._check_filled()
-        ids = as_list(ids)
-        wanted = self._checked_ids(ids)
+        wanted = ids_of_kind(as_list(ids), self._dtypes["id"]).tolist()
         rows: dict[Any, Any] = {}
         for some in blocks_of(wanted, self._read_rows):
             found = self._rows({"id": some}, [*self._dtypes, "embedding"])
@@ -299,11 +295,6 @@ class MilvusIndex(SearchIndex):
     def _read_rows(self):
         size = self.embedding_size or 1
         return max(1, min(READ_ROWS, BATCH_NUMBERS // size))
-
-    def _checked_ids(self, ids):
-        ids = checked_ids(ids, len(ids))
-        check_kind("id", ids, self._dtypes["id"])
-        return ids.tolist()
 
     def _items(self, rows):
         columns = {
@@ -498,11 +489,6 @@ def _connected(uri, token, timeout):
             "docker run -p 127.0.0.1:19530:19530 milvusdb/milvus milvus run "
             f"standalone. Received: {error}."
         ) from error
-
-
-def _absolute(uri):
-    """A path stays valid when the working directory changes."""
-    return uri if "://" in uri else os.path.realpath(uri)
 
 
 def _stop(uri):

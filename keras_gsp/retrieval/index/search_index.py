@@ -15,7 +15,6 @@ from keras_gsp.retrieval.index.columns import (
 from keras_gsp.retrieval.index.neighbors import (
     Neighbors,
     nearest_groups,
-    nearest_of,
     nearest_to_any,
     padding_of,
 )
@@ -28,7 +27,6 @@ KEPT: dict[str, tuple[str, Any]] = {
     "match": ("match_threshold", MatchThreshold),
     "space": ("space", SpaceFingerprint),
 }
-__all__ = ["Neighbors", "SearchIndex", "nearest_of"]
 # Embeddings, labels, ids and attributes.
 Items = tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]
 

@@ -9,7 +9,8 @@ from keras_gsp.embeddings.labeled_embeddings import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores, warn_of_copies
 from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.columns import as_rows
-from keras_gsp.retrieval.index.search_index import Neighbors, SearchIndex
+from keras_gsp.retrieval.index.neighbors import Neighbors
+from keras_gsp.retrieval.index.search_index import SearchIndex
 
 # Own items that a new index is tried with, and the least share to be found.
 OWN_QUERIES, LEAST_RECALL = 100, 0.98
@@ -71,20 +72,16 @@ def search_recall(
     return compared(exact, found, labels, num_positives, int(k))
 
 
-def own_recall(index: SearchIndex, k: int = 10) -> float:
-    """Returns the share of the k nearest, ties alike, that own items find."""
+def warn_of_low_recall(index: SearchIndex, remedy: str) -> None:
+    """Warns if own items miss too many of their 10 nearest, ties alike."""
     ids = index.ids()
     step = max(1, len(ids) // OWN_QUERIES)
     rows = index.items(ids[::step][:OWN_QUERIES])[0]
-    exact = index.search_exactly(rows, k).distances
-    found = index.search(rows, k).distances
+    exact = index.search_exactly(rows, 10).distances
+    found = index.search(rows, 10).distances
     last = np.where(np.isfinite(exact), exact, -1.0).max(axis=1, keepdims=True)
     is_near = (found <= last) & np.isfinite(found)
-    return float(is_near.sum() / np.isfinite(exact).sum())
-
-
-def warn_below(recall: float, remedy: str) -> None:
-    """Warns of an index that misses too many of its own neighbors."""
+    recall = is_near.sum() / np.isfinite(exact).sum()
     if recall < LEAST_RECALL:
         warnings.warn(
             f"The index finds {recall:.0%} of the 10 nearest neighbors of a "

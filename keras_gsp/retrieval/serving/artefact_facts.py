@@ -67,8 +67,8 @@ def exported_facts(served: ServedEncoder) -> dict[str, Any]:
     """Returns the metadata of an export: versions, sizes and preparation."""
     backend = keras.backend.backend()
     now = datetime.datetime.now(datetime.UTC)
-    packages = {"keras_gsp": "keras-gsp", "keras": "keras"}
-    versions = {k: importlib.metadata.version(v) for k, v in packages.items()}
+    names = "keras_gsp", "keras"
+    versions = {name: importlib.metadata.version(name) for name in names}
     versions[backend] = importlib.import_module(backend).__version__
     return {
         **without_folders(served.metadata),

@@ -86,9 +86,7 @@ def export_encoder(
     import keras
     import keras_gsp as gsp
 
-    encoder = keras.Sequential([
-        keras.Input((32, 32, 3)), keras.layers.Flatten()
-    ])
+    encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
     with tempfile.TemporaryDirectory() as folder:
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
@@ -163,13 +161,10 @@ def export_retriever(
     import numpy as np
     import keras_gsp as gsp
 
-    images = np.random.default_rng(0).random((6, 32, 32, 3)) * 255
-    encoder = keras.Sequential([
-        keras.Input((32, 32, 3)), keras.layers.Flatten()
-    ])
-    index = gsp.retrieval.ExactIndex.from_encoder(
-        encoder, (images, ["cat", "cat", "cow", "cow", "dog", "dog"])
-    )
+    encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
+    images = np.random.default_rng(0).random((3, 4, 4, 3)) * 255
+    data = images, ["cat", "cow", "dog"]
+    index = gsp.retrieval.ExactIndex.from_encoder(encoder, data)
     with tempfile.TemporaryDirectory() as folder:
         gsp.retrieval.export_retriever(encoder, index, f"{folder}/retriever")
     ```
@@ -222,7 +217,8 @@ def gradients_forgotten() -> Iterator[None]:
 def _write_saved_model(served, gallery, facts, path, canaries=None):
     """Writes an encoder, and the search of a gallery, with their metadata."""
     module = tf.Module()
-    module.encoder_variables = served.variables
+    # As TensorFlow's variables, for its tracking.
+    module.encoder_variables = [v.value for v in served.encoder.variables]
     signatures = _signatures(served, gallery)
     signatures["serving_default"] = signatures["embed"]
     if gallery is not None:
@@ -320,11 +316,9 @@ def _explain_signature(served):
         images = (tf.cast(x, served.dtype) for x in (queries, neighbors))
         shares = parts.shares(*images)
         is_read = (query_status == OK) & (neighbor_status == OK)
-        answer = {
-            name: _where_read(value, is_read) for name, value in shares.items()
-        }
-        status = "query_status", "neighbor_status"
-        answer |= zip(status, (query_status, neighbor_status), strict=True)
+        answer = {k: _where_read(v, is_read) for k, v in shares.items()}
+        answer["query_status"] = query_status
+        answer["neighbor_status"] = neighbor_status
         return like_leading(answer, query_bytes)
 
     names = "query_bytes", "neighbor_bytes"

@@ -90,11 +90,6 @@ class ServedEncoder:
         """Of the encoder's images."""
         return str(self.encoder.inputs[0].dtype)
 
-    @property
-    def variables(self) -> list[Any]:
-        """The encoder's weights as TensorFlow variables, for tracking."""
-        return [variable.value for variable in self.encoder.variables]
-
     @functools.cached_property
     def decoded(self) -> Any:
         """Decodes and cuts files as `gsp.data.evaluation_batches` does.
