@@ -196,16 +196,3 @@ def between(labels, rows, excluded=None):
 def test_what_does_not_fit_is_refused(call, arguments, message):
     with pytest.raises(ValueError, match=message):
         call(*arguments)
-
-
-def test_arguments_of_every_pair_loss_are_checked():
-    for arguments, message in (
-        ({"label_kind": "matrix"}, "multi_hot.*'matrix'"),
-        ({"ignored_label": 0.5}, "`ignored_label` must be an int"),
-        ({"normalization": "l1"}, "normalization='l1'"),
-        ({"miner": "hard"}, "batch_hard.*'hard'"),
-        ({"miner": 3}, "`miner` must be .*miner=3"),
-        ({"seed": 0.5}, "`seed` must be"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            gsp.losses.SupConLoss(**arguments)
