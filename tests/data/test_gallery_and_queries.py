@@ -69,19 +69,6 @@ def check_found(distances, rows):
     assert np.max(distances) < 1e-3
 
 
-@pytest.mark.slow
-def test_exports_find_the_bytes_of_each_gallery_item(
-    encoder, index, photos, tmp_path
-):
-    gsp.retrieval.export_retriever(encoder, index, tmp_path / "x", neighbors=2)
-    served = tf.saved_model.load(str(tmp_path / "x"))
-    found = served.signatures["search_exact"](contents(photos))
-    check_found(found["distances"].numpy()[:, 0], found["ids"].numpy()[:, 0])
-    embedded = served.signatures["embed"](contents(photos))["embedding"]
-    found = index.search(embedded.numpy(), 1)
-    check_found(found.distances[:, 0], found.ids[:, 0])
-
-
 def test_files_are_cut_as_the_encoder_expects(encoder, index, photos):
     of_files = gsp.retrieval.ExactIndex.from_encoder(encoder, (photos, NAMES))
     np.testing.assert_array_equal(
