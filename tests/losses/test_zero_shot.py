@@ -57,19 +57,14 @@ def test_value_and_gradient_equal_naive_loop(dtype):
             assert slope_errors(scalar, *given) < 1e-6
 
 
-def test_format_of_labels_and_order_of_the_batch_are_irrelevant():
+def test_format_of_labels_is_irrelevant_and_halves_are_those_of_the_seed():
     labels, histograms, table, first_half = batch_of()
     loss = ZeroShotLoss()
     expected = float(loss.compute(labels, histograms, table, first_half))
     for same in (labels.astype("float32"), labels[:, None]):
         found = float(loss.compute(same, histograms, table, first_half))
         assert found == expected
-    order = np.random.default_rng(0).permutation(len(labels))
-    found = loss.compute(
-        labels[order], histograms[order], table, first_half[order]
-    )
-    np.testing.assert_allclose(float(found), expected, rtol=1e-5)
-    # A seed draws the same halves, none draws new ones.
+    # Without a seed they are drawn anew.
     drawn = gsp.ops.class_disjoint_halves(labels, seed=4)
     found = ZeroShotLoss(seed=4).compute(labels, histograms, table)
     assert float(found) == float(loss.compute(labels, histograms, table, drawn))
