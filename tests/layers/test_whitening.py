@@ -137,10 +137,3 @@ def test_outputs_are_normalized_and_equal_compiled():
 def test_what_cannot_be_fitted_is_refused(rows, arguments, message):
     with pytest.raises(ValueError, match=message):
         Whitening(3).adapt(rows, **arguments)
-    for name, value in (
-        ("size", 0),
-        ("shrinkage", 1.5),
-        ("normalization", "l"),
-    ):
-        with pytest.raises(ValueError, match=f"`{name}` must"):
-            Whitening(**{"size": 3, name: value})

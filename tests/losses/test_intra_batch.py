@@ -103,8 +103,6 @@ def test_errors():
     parts = parts_of(num_classes=2)
     with pytest.raises(ValueError, match="`labels` must be"):
         gsp.losses.IntraBatchLoss().training_loss(parts)
-    with pytest.raises(ValueError, match="`num_classes`"):
-        gsp.layers.IntraBatchClassifier(0)
     with pytest.raises(ValueError, match="`num_heads` must divide"):
         gsp.layers.IntraBatchClassifier(3, num_heads=3).build((None, 4))
     # The layer has to be there, and nothing else.
