@@ -81,13 +81,6 @@ def test_images_may_be_inputs_by_name(kind, options):
     assert evaluation.evaluate() == pytest.approx(expected)
 
 
-def test_names_beside_numbers_are_no_labels():
-    images, labels = small_set(per_class=2)
-    mixed = ["a", "a", *labels[2:].tolist()]
-    with pytest.raises(TypeError, match="labels of dataset.*'int', 'str'"):
-        RetrievalEvaluation((images, mixed))
-
-
 @pytest.mark.parametrize("kind", [as_tf_dataset, Batches, lambda x, y: [x, y]])
 def test_every_kind_of_data_set_gives_the_scores_of_all_or_drawn_classes(kind):
     images, labels = small_set(classes=6)
@@ -154,6 +147,7 @@ def test_it_evaluates_every_few_epochs_and_leaves_training_as_it_was():
 
 
 IMAGES, LABELS = small_set()
+MIXED = ["a", "a", *LABELS[2:].tolist()]
 
 
 def made(dataset):
@@ -168,6 +162,7 @@ def made(dataset):
     [
         ((IMAGES, LABELS[:3]), {}, ValueError, "24 images, 3 labels"),
         ((IMAGES, LABELS, LABELS), {}, TypeError, "Received: 3"),
+        ((IMAGES, MIXED), {}, TypeError, "labels of dataset.*'int', 'str'"),
         (IMAGES, {}, TypeError, "ndarray"),
         (lambda data: data.repeat(), {}, ValueError, "infinite"),
         (

@@ -117,8 +117,6 @@ def test_the_data_set_is_infinite_and_of_known_shape():
         ([0, None], {}, TypeError, "NoneType"),
         ([0, 1], {"classes_per_batch": 0}, ValueError, "classes_per_batch=0"),
         ([0, 1], {"samples_per_class": 0}, ValueError, "samples_per_class=0"),
-        ([0, 1], {"samples_per_class": 1.0}, ValueError, "per_class=1.0"),
-        ([0, 1], {"samples_per_class": True}, ValueError, "per_class=True"),
         ([0, 1], {"first_step": -1}, ValueError, "first_step=-1"),
         ([0, 1], {"seed": "a"}, ValueError, "seed='a'"),
     ],

@@ -115,7 +115,6 @@ POINTS, LABELS = noisy_set(0, count=6)
         (np.zeros(6), {}, "pair of two classes.*6 items"),
         (np.arange(6), {}, "pair of one class.*6 items"),
         (LABELS, {"false_accept_rates": (1.5,)}, r"\(1.5,\)"),
-        (LABELS, {"false_accept_rates": (True,)}, r"\(True,\)"),
         (LABELS, {"false_accept_rates": ("low",)}, "low"),
         (LABELS[:5], {}, r"shape \(5,\)"),
     ],

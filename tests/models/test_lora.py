@@ -6,6 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.models.lora import lora_layers
+from tests.compiled import on_tensorflow
 
 LABELS = np.repeat(np.arange(4), 2)
 
@@ -123,9 +124,7 @@ def test_chunks_take_the_same_step():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="exports need TensorFlow"
-)
+@on_tensorflow
 def test_an_export_is_that_of_the_merged_encoder(tmp_path):
     import tensorflow as tf
 
