@@ -217,9 +217,8 @@ def test_windows_lie_inside_and_have_the_published_shape(crop, shape):
         assert 39 < sides.min() < 60 and 230 < sides.max() < 257
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
+def test_bad_arguments_are_named():
+    for arguments, message in [
         ({"size": 300}, "size=300, resize=256"),
         ({"size": 0}, "size=0"),
         ({"crop": "random"}, "crop='random'"),
@@ -234,17 +233,15 @@ def test_windows_lie_inside_and_have_the_published_shape(crop, shape):
             {"index_batches": tf.data.Dataset.range(5).batch(2)},
             "drop_remainder",
         ),
-    ],
-)
-def test_bad_arguments_are_named(arguments, message):
-    settings = {
-        "images": np.zeros((2, 8, 8, 3), "uint8"),
-        "labels": [0, 1],
-        "index_batches": index_batches([0, 1]),
-        **arguments,
-    }
-    with pytest.raises(ValueError, match=message):
-        gsp.data.augmented_batches(**settings)
+    ]:
+        settings = {
+            "images": np.zeros((2, 8, 8, 3), "uint8"),
+            "labels": [0, 1],
+            "index_batches": index_batches([0, 1]),
+            **arguments,
+        }
+        with pytest.raises(ValueError, match=message):
+            gsp.data.augmented_batches(**settings)
 
 
 def test_labels_may_be_strings_and_paths_an_array(files):

@@ -117,9 +117,8 @@ def compute(labels, rows=11):
     return loss.compute(np.array(labels), histograms, embeddings[:rows])
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments", "error", "message"),
-    [
+def test_what_does_not_fit_is_refused():
+    for call, arguments, error, message in [
         (compute, ([3] * 11,), ValueError, "at least two classes"),
         (compute, ([np.nan, *range(10)],), ValueError, "must not be NaN"),
         (compute, (["a"] * 11,), TypeError, "`labels` must be numbers"),
@@ -128,8 +127,6 @@ def compute(labels, rows=11):
         (CrossBatchLoss, ("triplet",), TypeError, "must be a pair loss"),
         (CrossBatchLoss, (PAIR, 0), ValueError, "`ridge` must be.*ridge=0"),
         (CrossBatchLoss, (PAIR, 1.0, 1.5), TypeError, "`seed` must be an int"),
-    ],
-)
-def test_what_does_not_fit_is_refused(call, arguments, error, message):
-    with pytest.raises(error, match=message):
-        call(*arguments)
+    ]:
+        with pytest.raises(error, match=message):
+            call(*arguments)

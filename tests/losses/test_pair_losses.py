@@ -162,9 +162,8 @@ def between(labels, rows, excluded=None):
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "arguments", "message"),
-    [
+def test_what_does_not_fit_is_refused():
+    for call, arguments, message in [
         (supcon, (np.ones(3),), "same length. Received: 3 and 7"),
         (supcon, (np.ones((7, 7), int),), 'need `label_kind="pairs"` or'),
         (supcon, (np.ones((7, 3), bool),), r"\(batch, batch\).*\(7, 3\)"),
@@ -185,8 +184,6 @@ def between(labels, rows, excluded=None):
             (np.eye(7), vectors(), np.eye(6), vectors(6)),
             "Received: 7 and 6 columns",
         ),
-    ],
-)
-def test_what_does_not_fit_is_refused(call, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        call(*arguments)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call(*arguments)

@@ -139,9 +139,8 @@ A = np.linspace(0, 1, 6)
 GAP = np.array([0.0, 0.0, 0.0, np.nan, 0.0, 0.0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "message"),
-    [
+def test_bad_input_is_refused():
+    for arguments, options, error, message in [
         ((A, A[:5], np.arange(6)), {}, ValueError, r"\[6\] and \[5\]"),
         ((A, A, np.arange(5)), {}, ValueError, r"shape \(5,\)"),
         ((A, A, [np.arange(6)] * 2), {}, ValueError, "2 for 1 seeds"),
@@ -151,8 +150,6 @@ GAP = np.array([0.0, 0.0, 0.0, np.nan, 0.0, 0.0])
         ((A[None, None], A, np.arange(6)), {}, ValueError, r"\(1, 6\)"),
         ((A, A, [None] * 6), {}, TypeError, "NoneType"),
         ((A, A, A), {"confidence": 1.0}, ValueError, "confidence=1.0"),
-    ],
-)
-def test_bad_input_is_refused(arguments, options, error, message):
-    with pytest.raises(error, match=message):
-        paired_difference(*arguments, **options)
+    ]:
+        with pytest.raises(error, match=message):
+            paired_difference(*arguments, **options)

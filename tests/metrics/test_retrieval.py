@@ -349,9 +349,8 @@ def gallery(embeddings=POINTS, labels=LABELS, **options):
 MANY = np.ones((4, 3), bool)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_bad_arguments_are_refused():
+    for options, message in [
         ({"embeddings": BAD}, "1 of 4 rows.*row 2"),
         ({"embeddings": POINTS[0]}, r"shape \(5,\)"),
         ({"embeddings": POINTS[:0]}, r"shape \(0, 5\)"),
@@ -377,9 +376,7 @@ MANY = np.ones((4, 3), bool)
         (gallery(labels=list("aaaa")), "int64 and <U1"),
         (gallery(labels=LABELS + 9), "none with a positive"),
         ({"distractor_embeddings": POINTS[:, :3]}, "5. Received: 3"),
-    ],
-)
-def test_bad_arguments_are_refused(options, message):
-    arguments = {"embeddings": POINTS, "labels": LABELS} | options
-    with pytest.raises((TypeError, ValueError), match=message):
-        retrieval_scores(**arguments)
+    ]:
+        arguments = {"embeddings": POINTS, "labels": LABELS} | options
+        with pytest.raises((TypeError, ValueError), match=message):
+            retrieval_scores(**arguments)

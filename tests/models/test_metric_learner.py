@@ -220,9 +220,8 @@ def test_evaluation_takes_pairs_of_unseen_classes():
 
 
 @not_on_jax
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_bad_arguments_are_refused():
+    for arguments, message in [
         ({"regularizer_weight": 1.5}, "regularizer_weight=1.5"),
         ({"anchor_weight": -1.0}, "anchor_weight=-1.0"),
         ({"in_batch_weight": -0.1}, "in_batch_weight=-0.1"),
@@ -231,11 +230,9 @@ def test_evaluation_takes_pairs_of_unseen_classes():
         (cross_batch(losses.ProxyAnchorLoss()), "proxies=None"),
         ({"log_regularizer_share": True}, "`log_regularizer_share` needs"),
         ({"batch_chunks": 0}, "batch_chunks=0"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        gsp.models.MetricLearner(make_encoder(histogram=True), **arguments)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gsp.models.MetricLearner(make_encoder(histogram=True), **arguments)
 
 
 @not_on_jax
