@@ -38,15 +38,22 @@ def as_tf_dataset(images, labels, batch_size=5):
 
 
 class Batches(keras.utils.PyDataset):
-    def __init__(self, images, labels):
+    def __init__(self, *batches):
         super().__init__()
-        self.arrays = images, labels
+        self.batches = batches
 
     def __len__(self):
-        return 3
+        return len(self.batches)
 
     def __getitem__(self, index):
-        return tuple(array[index::3] for array in self.arrays)
+        return self.batches[index]
+
+
+def as_py_dataset(images, labels):
+    return Batches(*((images[i::3], labels[i::3]) for i in range(3)))
+
+
+KINDS = [as_tf_dataset, as_py_dataset, lambda x, y: [x, y]]
 
 
 def test_logs_hold_the_scores_of_the_trained_weights():
@@ -67,7 +74,7 @@ def test_logs_hold_the_scores_of_the_trained_weights():
     assert not any("num" in name for name in history.history)
 
 
-@pytest.mark.parametrize("kind", [as_tf_dataset, lambda x, y: [x, y]])
+@pytest.mark.parametrize("kind", KINDS[::2])
 @pytest.mark.parametrize("options", [{}, {"max_classes": 4}])
 def test_images_may_be_inputs_by_name(kind, options):
     images, labels = small_set()
@@ -81,7 +88,7 @@ def test_images_may_be_inputs_by_name(kind, options):
     assert evaluation.evaluate() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", [as_tf_dataset, Batches, lambda x, y: [x, y]])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_data_set_gives_the_scores_of_all_or_drawn_classes(kind):
     images, labels = small_set(classes=6)
     data, model = kind(images, labels), plain_model()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from tests.callbacks.test_retrieval_evaluation import Batches
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
 CODES = np.repeat(np.arange(4), 2)
@@ -135,18 +136,6 @@ def test_a_data_set_of_names_leaves_the_weights_alone():
     assert all(np.isfinite(weight).all() for weight in learner.get_weights())
 
 
-class OneBatch(keras.utils.PyDataset):
-    def __init__(self, batch):
-        super().__init__()
-        self.batch = batch
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return self.batch
-
-
 def test_a_data_set_without_labels_is_refused_by_its_structure():
     tf = pytest.importorskip("tensorflow")
     learner = learner_of()
@@ -155,7 +144,7 @@ def test_a_data_set_without_labels_is_refused_by_its_structure():
         (IMAGES, "Received: "),
     ]:
         tensors = tf.data.Dataset.from_tensors(batch)
-        for data in (tensors, OneBatch(batch)):
+        for data in (tensors, Batches(batch)):
             with pytest.raises(
                 TypeError, match=rf"\(images, labels\).*{received}"
             ):

@@ -177,16 +177,16 @@ def masked_patches():
 
 
 def test_only_known_grids_are_feature_maps():
-    pooling = GeneralizedSumPooling(3)
     for backbone, options, shape in [
         # A prefix that nobody mentioned: seven tokens of a 2:3 image.
         (lambda: patch_backbone(1), {"prefix": "keep"}, (None, 7, 1)),
         (masked_patches, {}, (None, 6, 1)),
         (lambda: patch_backbone(0), {"grid_shape": (3, 2)}, (None, 3, 2, 1)),
     ]:
+        pooling = GeneralizedSumPooling(3)
         encoder = passing_encoder(backbone(), pooling=pooling, **options)
         assert keras.tree.flatten(pooling.input)[0].shape == shape
-    assert encoder(numbered_patches()).shape == (1, 1)
+        assert encoder(numbered_patches()).shape == (1, 1)
 
 
 def masking_backbone():
