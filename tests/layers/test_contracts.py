@@ -1,4 +1,4 @@
-"""The contract of every layer that is no pooling: shapes, dtypes, files."""
+"""The contract of every layer that is no pooling: arguments, shapes, files."""
 
 import json
 
