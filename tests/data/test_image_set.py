@@ -43,21 +43,18 @@ def test_subset_counts_its_labels_from_zero_again():
     assert images().of_each_class(None).paths == images().paths
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
+def test_wrong_images_are_refused():
+    for arguments, message in [
         ({}, "images=None, paths=None"),
         ({"images": pixels(), "paths": "abcdef"}, "6 entries"),
         ({"images": pixels().astype("float32")}, "float32"),
         ({"images": pixels(5)}, "5 images"),
         ({"paths": "abcdef", "labels": [0, 0, 1, 2, 3, 1]}, r"0\.\.\.3"),
         ({"paths": "abcdef", "class_names": "abcd"}, r"\['d'\]"),
-    ],
-)
-def test_wrong_images_are_refused(arguments, message):
-    arguments = {"labels": LABELS, "class_names": "abc"} | arguments
-    with pytest.raises(ValueError, match=message):
-        ImageSet(**arguments)
+    ]:
+        given = {"labels": LABELS, "class_names": "abc"} | arguments
+        with pytest.raises(ValueError, match=message):
+            ImageSet(**given)
 
 
 def test_a_split_is_disjoint_by_class_and_a_function_of_its_seed():

@@ -69,17 +69,14 @@ def test_a_converter_gives_size_crop_and_pixel_range():
     assert hash(found)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_other_converters_are_refused():
+    for options, message in [
         ({"image_size": None}, r"size=\(\)"),
         ({"pad_to_aspect_ratio": True}, "pad_to_aspect_ratio=True"),
         ({"image_size": (24, 32)}, r"size=\(24, 32\)"),
-    ],
-)
-def test_other_converters_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Preprocessing.from_converter(converter(**options))
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Preprocessing.from_converter(converter(**options))
 
 
 def test_a_converter_of_keras_hub_is_read():
@@ -100,9 +97,8 @@ def test_it_is_saved_and_compared_by_its_arguments():
     assert "resize=None" in repr(one)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_bad_arguments_are_refused():
+    for arguments, message in [
         ({"size": 0}, "size=0"),
         ({"size": None}, "size=None, resize=256"),
         ({"size": (3,)}, r"size=\(3,\)"),
@@ -110,11 +106,9 @@ def test_it_is_saved_and_compared_by_its_arguments():
         ({"channels": 4}, "channels=4"),
         ({"max_pixels": 0}, "max_pixels=0"),
         ({"background": (0, 0, 256)}, r"background=\(0, 0, 256\)"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Preprocessing(**arguments)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Preprocessing(**arguments)
     with pytest.raises(ValueError, match="size=20.*size=30"):
         gsp.data.evaluation_batches(
             PIXELS[None], preprocessing=Preprocessing(30, 36), size=20

@@ -63,9 +63,8 @@ def test_codes_are_exact_and_numbered_by_the_sorted_labels(labels, values):
     assert values is None or known.tolist() == values
 
 
-@pytest.mark.parametrize(
-    "labels, error, message",
-    [
+def test_labels_without_a_code_are_refused_by_name():
+    for labels, error, message in [
         ([1.0, np.nan], ValueError, "`labels` must not be NaN"),
         (pd.Series([1, None]), ValueError, "must not be NaN"),
         (pd.array([1, None], dtype="Int64"), ValueError, "must not be NaN"),
@@ -82,11 +81,9 @@ def test_codes_are_exact_and_numbered_by_the_sorted_labels(labels, values):
         (np.array(["2026-01-01"], "datetime64[D]"), TypeError, "datetime64"),
         (5, ValueError, r"Received: shape \(\)"),
         (np.zeros((2, 3), int), ValueError, r"Received: shape \(2, 3\)"),
-    ],
-)
-def test_labels_without_a_code_are_refused_by_name(labels, error, message):
-    with pytest.raises(error, match=message):
-        label_codes(labels)
+    ]:
+        with pytest.raises(error, match=message):
+            label_codes(labels)
 
 
 def test_large_unsigned_ids_join_signed_ones_without_loss():

@@ -76,7 +76,6 @@ def test_order_is_irrelevant_groups_are_batches_and_what_does_not_fit():
     for group in (groups, ~groups):
         np.testing.assert_allclose(grouped[group], layer(x[group]), atol=1e-5)
     for arguments, shape, message in (
-        ((0,), (5, 6), "num_steps=0"),
         ((), (5, 6), "num_heads=4, size 6"),
         ((), (2, 3, 4), r"Received: shape \(2, 3, 4\)"),
     ):

@@ -1,4 +1,4 @@
-"""The contract of every layer that is no pooling: shapes, dtypes, files."""
+"""The contract of every layer that is no pooling: arguments, shapes, files."""
 
 import json
 
@@ -52,6 +52,21 @@ LAYERS = {
     "TokenGrid": ({"grid_shape": (2, 3), "prefix_tokens": 1}, (7, 6)),
     "Whitening": ({"size": 3, "shrinkage": 0.2}, (6,)),
 }
+REFUSED = {
+    "BatchMessagePassing": {"num_steps": [0]},
+    "ClassEmbeddings": {"num_classes": [0], "embedding_size": [0]},
+    "ClassProxies": {"num_classes": [0, 2.5], "proxies_per_class": [0, 2.5]},
+    "EmbeddingMemory": {"capacity": [0], "warmup_steps": [-1]},
+    "EmbeddingNormalization": {"normalization": ["l1"]},
+    "IntraBatchClassifier": {"num_classes": [0]},
+    "LearnedBoundary": {"num_classes": [2.5], "initial_boundary": [0.0]},
+    "PrototypeHistogram": {
+        "num_prototypes": [0],
+        "inverse_temperature": [-1],
+        "affinity": ["cosine"],
+    },
+    "Whitening": {"size": [0], "shrinkage": [1.5], "normalization": ["l"]},
+}
 # It has a state that a call changes: test_embedding_memory.py.
 ELSEWHERE = {"EmbeddingMemory", "ExpectedPreprocessing"}
 # `build_encoder` adds them.
@@ -66,6 +81,17 @@ def test_every_layer_has_a_row():
         if not issubclass(getattr(gsp.layers, name), FeaturePooling)
     }
     assert names | {*INTERNAL} == {*LAYERS} | ELSEWHERE
+
+
+@not_on_jax
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_arguments_are_refused(name):
+    arguments, _ = LAYERS.get(name, ({"capacity": 6}, ()))
+    for argument, values in REFUSED[name].items():
+        for value in values:
+            message = f"`{argument}` must .*Received: {argument}={value!r}"
+            with pytest.raises(ValueError, match=message):
+                getattr(gsp.layers, name)(**arguments | {argument: value})
 
 
 @not_on_jax

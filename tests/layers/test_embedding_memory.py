@@ -165,7 +165,3 @@ def test_what_does_not_fit_is_refused():
     for shape in [(None, None), (4, 2, 3)]:
         with pytest.raises(ValueError, match="Embeddings must have shape"):
             EmbeddingMemory(6).build(shape)
-    with pytest.raises(ValueError, match="`capacity` must be.*capacity=0"):
-        EmbeddingMemory(0)
-    with pytest.raises(ValueError, match="`warmup_steps` must.*=-1"):
-        EmbeddingMemory(6, warmup_steps=-1)

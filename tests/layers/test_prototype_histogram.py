@@ -5,9 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-import keras_gsp as gsp
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
-from keras_gsp.ops.normalization import unit_ball
 from tests.compiled import not_on_jax
 from tests.gradients import gradients, slope_errors
 
@@ -93,23 +91,9 @@ def test_half_precision_and_extreme_temperature():
     np.testing.assert_allclose(ops.sum(found, 1), np.ones(3), atol=1e-6)
 
 
-def test_l2_is_the_histogram_of_gsp_that_discards_nothing():
-    features = 0.1 * features_of()  # Inside the unit ball.
-    pooling = gsp.layers.GeneralizedSumPooling(
-        5, 1.0, inverse_temperature=5.0, return_histogram=True
-    )
-    _, expected = pooling(features)
-    layer = built("l2", 5.0)
-    layer.prototypes.assign(unit_ball(pooling.prototypes))
-    np.testing.assert_allclose(layer(features), expected, atol=1e-6)
-
-
 @not_on_jax
-def test_wrong_arguments_are_refused():
+def test_wrong_features_are_refused():
     for call, arguments, message in (
-        (PrototypeHistogram, {"num_prototypes": 0}, "prototypes` must.*=0"),
-        (PrototypeHistogram, {"inverse_temperature": -1}, "must.*=-1"),
-        (PrototypeHistogram, {"affinity": "cosine"}, "`affinity` must.*cosine"),
         (PrototypeHistogram(7).build, {"input_shape": (2, 6)}, r"\(2, 6\)"),
         (built(), {"features": np.ones((2, 4))}, r"Received: shape \(2, 4\)"),
     ):

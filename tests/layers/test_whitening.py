@@ -113,9 +113,8 @@ def test_outputs_are_normalized_and_equal_compiled():
 
 
 @not_on_jax
-@pytest.mark.parametrize(
-    ("rows", "arguments", "message"),
-    [
+def test_what_cannot_be_fitted_is_refused():
+    for rows, arguments, message in [
         (mixed(6)[0], {}, "`shrinkage` must be above 0.*5 degrees of freedom"),
         (mixed(12)[0], {"labels": mixed(12)[1]}, "4 degrees of freedom for 6"),
         (mixed(60, 2)[0], {}, "at least `size` columns.*size=3"),
@@ -132,15 +131,6 @@ def test_outputs_are_normalized_and_equal_compiled():
         (mixed()[0], {"pairs": [[-1, 6]]}, r"positions in \[0, 60\)"),
         (mixed()[0], {"pairs": [0, 1]}, r"shape \(2,\)"),
         (mixed()[0], {"pairs": [[0, 1]], "labels": [0]}, "Received both"),
-    ],
-)
-def test_what_cannot_be_fitted_is_refused(rows, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Whitening(3).adapt(rows, **arguments)
-    for name, value in (
-        ("size", 0),
-        ("shrinkage", 1.5),
-        ("normalization", "l"),
-    ):
-        with pytest.raises(ValueError, match=f"`{name}` must"):
-            Whitening(**{"size": 3, name: value})
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Whitening(3).adapt(rows, **arguments)

@@ -264,7 +264,14 @@ REFUSED = {
     "RecallAtKLoss": {"temperature": [0.0], "k": [(), 3]},
     "SmoothAPLoss": {"temperature": [0.0], "miner": ["semi_hard"]},
     "SoftTripleLoss": {"scale": [-1], "gamma": [-1], "margin": [-1]},
-    "SupConLoss": {"temperature": [0.0]},
+    "SupConLoss": {
+        "temperature": [0.0],
+        "label_kind": ["matrix"],
+        "ignored_label": [0.5],
+        "normalization": ["l1"],
+        "miner": ["hard", 3],
+        "seed": [0.5],
+    },
     "TripletLoss": {"margin": [-1]},
     "ZeroShotLoss": {"ridge": [0], "scale": [0]},
 }
@@ -276,7 +283,7 @@ def test_arguments_out_of_range_are_refused(loss):
         for value in values:
             received = re.escape(f"{name}={value!r}")
             message = f"`{name}` must .*Received: {received}"
-            with pytest.raises(ValueError, match=message):
+            with pytest.raises((ValueError, TypeError), match=message):
                 getattr(gsp.losses, loss)(**{name: value})
     with pytest.raises(ValueError, match="`k` must be .*Received: k=0"):
         gsp.losses.RecallAtKLoss((1, 0))

@@ -6,6 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.losses.metric_loss import StepParts
+from tests.losses.test_every_loss import encoder, images
 
 LABELS = np.array([0, 2, 1, 0, 2])
 
@@ -84,20 +85,15 @@ def test_the_classifier_refines_by_messages():
 def test_trains_alone_and_inside_cross_batch_learning(is_cross_batch):
     keras.config.set_dtype_policy("mixed_bfloat16")
     loss = gsp.losses.IntraBatchLoss()
-    inputs = keras.Input((6,))
-    outputs = {
-        "embedding": keras.layers.Dense(4)(inputs),
-        "histogram": keras.layers.Dense(3, "softmax")(inputs),
-    }
     learner = gsp.models.MetricLearner(
-        keras.Model(inputs, outputs),
-        loss_layer=gsp.layers.IntraBatchClassifier(3, num_heads=2),
+        encoder(),
+        loss_layer=gsp.layers.IntraBatchClassifier(3, num_heads=5),
         regularizer=gsp.losses.CrossBatchLoss(loss) if is_cross_batch else None,
         regularizer_weight=0.5,
         seed=0,
     )
     learner.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
-    batch = np.random.default_rng(0).normal(size=(12, 6)), np.arange(12) % 3
+    batch = images(), np.arange(12) % 3
     values = [learner.train_on_batch(*batch) for _ in range(5)]
     assert values[-1] < values[0]
     assert np.isfinite(learner.test_on_batch(*batch))
@@ -107,15 +103,12 @@ def test_errors():
     parts = parts_of(num_classes=2)
     with pytest.raises(ValueError, match="`labels` must be"):
         gsp.losses.IntraBatchLoss().training_loss(parts)
-    with pytest.raises(ValueError, match="`num_classes`"):
-        gsp.layers.IntraBatchClassifier(0)
     with pytest.raises(ValueError, match="`num_heads` must divide"):
         gsp.layers.IntraBatchClassifier(3, num_heads=3).build((None, 4))
     # The layer has to be there, and nothing else.
-    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
     memory = {"memory": gsp.layers.EmbeddingMemory(8)}
-    memory["loss_layer"] = gsp.layers.IntraBatchClassifier(3)
+    memory["loss_layer"] = gsp.layers.IntraBatchClassifier(3, num_heads=5)
     for options, message in (({}, "loss_layer"), (memory, "memory")):
-        learner = gsp.models.MetricLearner(encoder, **options)
+        learner = gsp.models.MetricLearner(encoder(), **options)
         with pytest.raises(ValueError, match=message):
             learner.compile("sgd", loss=gsp.losses.IntraBatchLoss())

@@ -46,14 +46,8 @@ def test_each_class_has_its_own_boundary():
     layer.boundaries.assign([0.8, 1.0, 1.3])
     np.testing.assert_allclose(layer(np.array([2, 0, 0])), [1.3, 0.8, 0.8])
     np.testing.assert_allclose(layer.mean_boundary(), 3.1 / 3)
-    kind = gsp.layers.LearnedBoundary
-    for call, message in (
-        (lambda: layer(np.array([3])), r"in \[0, 3\)"),
-        (lambda: kind(2.5), "`num_classes` must be an integer"),
-        (lambda: kind(initial_boundary=0.0), "initial_boundary=0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call()
+    with pytest.raises(ValueError, match=r"in \[0, 3\)"):
+        layer(np.array([3]))
 
 
 def test_a_learned_boundary_works_with_proxies_and_is_saved(tmp_path):

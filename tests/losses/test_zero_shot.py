@@ -57,19 +57,14 @@ def test_value_and_gradient_equal_naive_loop(dtype):
             assert slope_errors(scalar, *given) < 1e-6
 
 
-def test_format_of_labels_and_order_of_the_batch_are_irrelevant():
+def test_format_of_labels_is_irrelevant_and_halves_are_those_of_the_seed():
     labels, histograms, table, first_half = batch_of()
     loss = ZeroShotLoss()
     expected = float(loss.compute(labels, histograms, table, first_half))
     for same in (labels.astype("float32"), labels[:, None]):
         found = float(loss.compute(same, histograms, table, first_half))
         assert found == expected
-    order = np.random.default_rng(0).permutation(len(labels))
-    found = loss.compute(
-        labels[order], histograms[order], table, first_half[order]
-    )
-    np.testing.assert_allclose(float(found), expected, rtol=1e-5)
-    # A seed draws the same halves, none draws new ones.
+    # Without a seed they are drawn anew.
     drawn = gsp.ops.class_disjoint_halves(labels, seed=4)
     found = ZeroShotLoss(seed=4).compute(labels, histograms, table)
     assert float(found) == float(loss.compute(labels, histograms, table, drawn))
@@ -99,18 +94,15 @@ def test_unknown_batch_size_in_a_graph():
         graph(labels + 1, histograms, first_half)
 
 
-@pytest.mark.parametrize(
-    ("labels", "error", "message"),
-    [
+def test_bad_labels_are_refused():
+    _, histograms, table, _ = batch_of()
+    for labels, error, message in [
         ([0, 7, 0, 7, 1, 1, 2, 2, 2], ValueError, r"in \[0, 7\).*labels="),
         ([3] * 9, ValueError, "at least two classes"),
         (["a"] * 9, TypeError, "`labels` must be numbers"),
         ([0, 1], ValueError, "`labels` and `histograms`"),
-    ],
-)
-def test_bad_labels_are_refused(labels, error, message):
-    _, histograms, table, _ = batch_of()
-    with pytest.raises(error, match=message):
-        ZeroShotLoss().compute(np.array(labels), histograms, table)
+    ]:
+        with pytest.raises(error, match=message):
+            ZeroShotLoss().compute(np.array(labels), histograms, table)
     with pytest.raises(TypeError, match="`seed` must be an int.*seed='a'"):
         ZeroShotLoss(seed="a")

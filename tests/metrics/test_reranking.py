@@ -93,19 +93,16 @@ def test_reranked_scores_are_those_of_the_functions(has_gallery):
 POINTS = np.eye(4)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_bad_input_is_refused():
+    for options, message in [
         ({"num_neighbors": 0}, "num_neighbors=0"),
         ({"num_expanded": 0}, "num_expanded=0"),
         ({"distance_weight": 1.5}, "distance_weight=1.5"),
         ({"gallery_embeddings": POINTS[:, :3]}, "4 and 3"),
         ({"gallery_embeddings": 0 * POINTS}, "4 rows of zeros"),
         ({"gallery_embeddings": np.nan * POINTS}, "must be finite"),
-    ],
-)
-def test_bad_input_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        k_reciprocal(POINTS, **options)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            k_reciprocal(POINTS, **options)
     with pytest.raises(ValueError, match="qe"):
         retrieval_scores(POINTS, [0, 0, 1, 1], reranking=("qe",))

@@ -176,20 +176,17 @@ def masked_patches():
     return keras.Model(tokens.inputs, keras.layers.Masking()(tokens.outputs[0]))
 
 
-@pytest.mark.parametrize(
-    ("backbone", "options", "shape"),
-    [
+def test_only_known_grids_are_feature_maps():
+    for backbone, options, shape in [
         # A prefix that nobody mentioned: seven tokens of a 2:3 image.
         (lambda: patch_backbone(1), {"prefix": "keep"}, (None, 7, 1)),
         (masked_patches, {}, (None, 6, 1)),
         (lambda: patch_backbone(0), {"grid_shape": (3, 2)}, (None, 3, 2, 1)),
-    ],
-)
-def test_only_known_grids_are_feature_maps(backbone, options, shape):
-    pooling = GeneralizedSumPooling(3)
-    encoder = passing_encoder(backbone(), pooling=pooling, **options)
-    assert keras.tree.flatten(pooling.input)[0].shape == shape
-    assert encoder(numbered_patches()).shape == (1, 1)
+    ]:
+        pooling = GeneralizedSumPooling(3)
+        encoder = passing_encoder(backbone(), pooling=pooling, **options)
+        assert keras.tree.flatten(pooling.input)[0].shape == shape
+        assert encoder(numbered_patches()).shape == (1, 1)
 
 
 def masking_backbone():
@@ -225,9 +222,8 @@ def test_padding_is_not_pooled(options, tmp_path):
     np.testing.assert_allclose(nothing, np.zeros((2, 3)), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("backbone", "options", "message"),
-    [
+def test_bad_arguments_are_refused():
+    for backbone, options, message in [
         (feature_backbone, {"embedding_size": 0}, "embedding_size=0"),
         (feature_backbone, {"normalization": "max"}, "normalization='max'"),
         (feature_backbone, {"prefix_tokens": 1}, "need tokens"),
@@ -254,11 +250,9 @@ def test_padding_is_not_pooled(options, tmp_path):
             {"prefix": "keep", "grid_shape": (2, 3)},
             "must be None with",
         ),
-    ],
-)
-def test_bad_arguments_are_refused(backbone, options, message):
-    with pytest.raises(ValueError, match=message):
-        gsp.models.build_encoder(backbone(), **options)
+    ]:
+        with pytest.raises(ValueError, match=message):
+            gsp.models.build_encoder(backbone(), **options)
 
 
 def test_pool_first_with_gsp_matches_projected_features():
@@ -287,9 +281,9 @@ def test_pool_first_with_gsp_matches_projected_features():
     np.testing.assert_allclose(outputs["histogram"], histogram, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "make, pools_first",
-    [
+def test_the_pooling_decides_what_is_projected():
+    """A power mean of projected features would lose their negative half."""
+    for make, pools_first in [
         (lambda: None, False),
         (lambda: GeneralizedSumPooling(5), False),
         (lambda: GeneralizedSumPooling(5, power=3.0), True),
@@ -298,17 +292,14 @@ def test_pool_first_with_gsp_matches_projected_features():
         (gsp.layers.DELFPooling, True),
         (keras.layers.GlobalMaxPooling2D, True),
         (gsp.layers.WELDONPooling, False),
-    ],
-)
-def test_the_pooling_decides_what_is_projected(make, pools_first):
-    """A power mean of projected features would lose their negative half."""
-    for options, is_first in (
-        ({}, pools_first),
-        ({"pool_first": not pools_first}, not pools_first),
-    ):
-        encoder = build(feature_backbone(), pooling=make(), **options)
-        # Pooled vectors are projected without a bias.
-        assert encoder.get_layer("projection").use_bias != is_first
+    ]:
+        for options, is_first in (
+            ({}, pools_first),
+            ({"pool_first": not pools_first}, not pools_first),
+        ):
+            encoder = build(feature_backbone(), pooling=make(), **options)
+            # Pooled vectors are projected without a bias.
+            assert encoder.get_layer("projection").use_bias != is_first
 
 
 def test_pool_first_projects_class_tokens_too():

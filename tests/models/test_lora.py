@@ -6,6 +6,8 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.models.lora import lora_layers
+from tests.compiled import on_tensorflow
+from tests.models.test_foundation_models import transformer
 
 LABELS = np.repeat(np.arange(4), 2)
 
@@ -123,9 +125,7 @@ def test_chunks_take_the_same_step():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="exports need TensorFlow"
-)
+@on_tensorflow
 def test_an_export_is_that_of_the_merged_encoder(tmp_path):
     import tensorflow as tf
 
@@ -139,24 +139,14 @@ def test_an_export_is_that_of_the_merged_encoder(tmp_path):
 
 
 def test_a_backbone_of_keras_hub_adapts_its_attention():
-    hub = pytest.importorskip(
-        "keras_hub", reason="the extra [hub] is not installed"
-    )
-    network = hub.models.ViTBackbone(
-        image_shape=(16, 16, 3),
-        patch_size=8,
-        num_layers=1,
-        num_heads=2,
-        hidden_dim=32,
-        mlp_dim=16,
-    )
+    network = transformer("ViTBackbone", mlp_dim=16)
     model = encoder(network=network)
     names = {layer.name for layer in lora_layers(model)}
     assert names <= set(network.default_lora_layer_names())
     assert len(names) == 2
     for layer in lora_layers(model):
         layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
-    inputs = images()[:2, :8, :8].repeat(2, axis=1).repeat(2, axis=2)
+    inputs = np.random.default_rng(0).normal(size=(2, 24, 32, 3))
     merged = gsp.models.merge_lora(model)
     assert not lora_layers(merged)
     np.testing.assert_allclose(merged(inputs), model(inputs), atol=1e-5)

@@ -39,20 +39,17 @@ def spot(cells, *positions):
     return weights
 
 
-@pytest.mark.parametrize(
-    ("positions", "image_size", "expected"),
-    [
+def test_box_is_a_square_around_the_mass():
+    for positions, image_size, expected in [
         # The one cell, half a cell at either end.
         ([(4, 7)], (60, 60), [0.35, 0.65, 0.55, 0.85]),
         # At the border it keeps its size.
         ([(0, 9)], (60, 60), [0.0, 0.8, 0.2, 1.0]),
         # Square in pixels.
         ([(4, 4), (4, 6)], (40, 80), [0.025, 0.3375, 0.875, 0.7625]),
-    ],
-)
-def test_box_is_a_square_around_the_mass(positions, image_size, expected):
-    found = boxes_on(spot((10, 10), *positions), image_size)
-    np.testing.assert_allclose(found, [expected], atol=1e-3)
+    ]:
+        found = boxes_on(spot((10, 10), *positions), image_size)
+        np.testing.assert_allclose(found, [expected], atol=1e-3)
 
 
 @pytest.mark.parametrize("cells", [(7, 7), (14, 10)])
@@ -191,21 +188,6 @@ def test_both_looks_are_trained():
         assert np.abs(np.asarray(weight) - old).max() > 0.0, weight.path
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="no SavedModel from torch"
-)
-@pytest.mark.slow
-def test_export_answers_alike(tmp_path):
-    import tensorflow as tf
-
-    looks = gsp.models.TwoLooks(encoder_of())
-    images = rng().random((2, 30, 50, 3)).astype("float32")
-    looks.export(tmp_path / "looks", verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / "looks"))
-    served = loaded.serve(images)
-    np.testing.assert_allclose(served, looks(images), atol=1e-5)
-
-
 def pooled(side, layer, **options):
     backbone = keras.Sequential([keras.Input((side, side, 3)), layer])
     pooling = gsp.layers.GeneralizedSumPooling(4)
@@ -225,9 +207,8 @@ def average():
     return encoder_of(keras.layers.GlobalAveragePooling2D())
 
 
-@pytest.mark.parametrize(
-    "first, options, match",
-    [
+def test_refusals():
+    for first, options, match in [
         (encoder_of, {"combine": "both"}, "combine='both'"),
         (encoder_of, {"mass": 0.0}, "mass=0.0"),
         (encoder_of, {"window": 1.5}, "window=1.5"),
@@ -236,9 +217,7 @@ def average():
         (of_any_size, {}, "`first` must take images of a known size"),
         (encoder_of, {"second": of_any_size}, "`second` must take"),
         (encoder_of, {"second": lambda: encoder_of(size=5)}, r"\[6, 5\]"),
-    ],
-)
-def test_refusals(first, options, match):
-    second = options.pop("second", lambda: None)()
-    with pytest.raises(ValueError, match=match):
-        gsp.models.TwoLooks(first(), second, **options)
+    ]:
+        second = options.pop("second", lambda: None)()
+        with pytest.raises(ValueError, match=match):
+            gsp.models.TwoLooks(first(), second, **options)

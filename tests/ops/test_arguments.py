@@ -21,9 +21,8 @@ NAN, INF = float("nan"), float("inf")
 
 
 @not_on_jax
-@pytest.mark.parametrize(
-    ("check", "allowed", "refused", "message"),
-    [
+def test_what_is_out_of_range_is_named():
+    for check, allowed, refused, message in [
         (check_count, [1], [2.5, 2.0, True, "2", 0, None], "integer of at le"),
         (check_positive, [1e-30], [0.0, -1.0, NAN, INF], "positive and fin"),
         (check_not_negative, [0.0, INF], [-1e-9, NAN], "at least 0"),
@@ -46,14 +45,12 @@ NAN, INF = float("nan"), float("inf")
             ["c", 1],
             '"a", "b" or None',
         ),
-    ],
-)
-def test_what_is_out_of_range_is_named(check, allowed, refused, message):
-    for value in allowed:
-        check(size=value)
-    for value in refused:
-        with pytest.raises(ValueError, match=f"`size` .*{message}.*size="):
+    ]:
+        for value in allowed:
             check(size=value)
+        for value in refused:
+            with pytest.raises(ValueError, match=f"`size` .*{message}.*size="):
+                check(size=value)
 
 
 def test_optional_ones_may_be_none_and_a_seed_is_an_int():

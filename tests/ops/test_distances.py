@@ -9,13 +9,9 @@ from keras_gsp.ops.normalization import normalize, unit_ball, unit_sphere
 from tests.gradients import gradients, slope_errors, weighted_sum
 
 
-def some_vectors():
-    scales = np.array([[0.1], [0.4], [1.0], [3.0], [50.0]])
-    return np.random.default_rng(2).normal(size=(5, 4)) * scales
-
-
 def test_each_kind_divides_by_its_norm():
-    given = some_vectors().astype("float16")
+    given = np.random.default_rng(2).normal(size=(5, 4)).astype("float16")
+    given *= np.array([[0.1], [0.4], [1.0], [3.0], [50.0]], "float16")
     exact = given.astype("float32")
     norms = np.linalg.norm(exact, axis=-1, keepdims=True)
     for kind, norm in (("l2", norms), ("ball", np.maximum(1.0, norms))):
@@ -42,32 +38,11 @@ def test_zero_huge_and_tiny_vectors_stay_finite(project):
     assert np.isfinite(gradients(loss, given)[0]).all()
 
 
-@pytest.mark.parametrize("project", [unit_sphere, unit_ball])
-def test_gradient_of_a_projection_equals_central_differences(
-    project, double_precision
-):
-    upstream = np.random.default_rng(1).normal(size=(5, 4))
-
-    def loss(given):
-        return weighted_sum(project(given), upstream)
-
-    assert slope_errors(loss, some_vectors()) < 1e-7
-
-
-def two_sets(dtype="float64"):
-    generator = np.random.default_rng(0)
-    shapes = (2, 5, 3), (2, 4, 3)
-    return [generator.normal(size=shape).astype(dtype) for shape in shapes]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_equals_differences(dtype):
-    vectors, references = two_sets(dtype)
-    expected = np.linalg.norm(
-        vectors[:, :, None].astype("float64") - references[:, None], axis=-1
-    )
-    found = pairwise_distances(vectors, references)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+def test_half_precision_is_computed_in_float32():
+    vectors = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float16")
+    gaps = vectors[:, :, None].astype("float64") - vectors[:, None]
+    found = pairwise_distances(vectors, vectors)
+    np.testing.assert_allclose(found, np.linalg.norm(gaps, axis=-1), atol=1e-5)
 
 
 def test_duplicates_have_distance_and_gradient_zero_and_nan_is_passed_on():
@@ -85,17 +60,11 @@ def test_duplicates_have_distance_and_gradient_zero_and_nan_is_passed_on():
     assert np.isfinite(distances[2:]).all()
 
 
-def test_gradient_equals_central_differences(double_precision):
-    upstream = np.random.default_rng(1).normal(size=(2, 5, 4))
-
-    def loss(vectors, references):
-        return weighted_sum(pairwise_distances(vectors, references), upstream)
-
-    assert slope_errors(loss, *two_sets()) < 1e-7
-
-
 def test_ball_distances_project_both_sides_first(double_precision):
-    vectors, references = (given[0] * 1.5 for given in two_sets())
+    generator = np.random.default_rng(0)
+    vectors, references = (
+        1.5 * generator.normal(size=(rows, 3)) for rows in (5, 4)
+    )
     vectors[0] = 0.0
     vectors[1] *= 0.1
     upstream = np.random.default_rng(1).normal(size=(5, 4))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_gsp.ops import neighbors
-from keras_gsp.ops.neighbors import NearestItems, array_items, ordered_exactly
+from keras_gsp.ops.neighbors import NearestItems, array_items
 
 
 def galleries():
@@ -108,18 +108,6 @@ def test_a_cpu_is_no_accelerator(monkeypatch):
         devices = keras.distribution.list_devices()
         on_cpu = all(device.startswith("cpu") for device in devices)
     assert neighbors.has_accelerator() is not on_cpu
-
-
-def test_candidates_are_ordered_by_distance_then_index_without_one():
-    vectors = np.array([[[3.0], [1.0], [1.0], [0.0], [9.0]]], "float32")
-    found = ordered_exactly(
-        np.zeros((1, 1), "float32"),
-        vectors,
-        np.array([[7, 5, 2, 4, -1]]),
-        np.array([4]),
-    )
-    np.testing.assert_array_equal(found[0], [[1.0, 1.0, 3.0, np.inf, np.inf]])
-    np.testing.assert_array_equal(found[1], [[2, 5, 7, -1, -1]])
 
 
 def test_an_accelerator_holds_small_blocks_in_few_large_ones(monkeypatch):

@@ -7,13 +7,7 @@ import pytest
 
 from keras_gsp.metrics import verification
 from keras_gsp.retrieval import ExactIndex, MatchThreshold
-
-
-def noisy_set(seed, count=80, classes=9, noise=0.5):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(classes, size=count)
-    centers = rng.normal(size=(classes, 5))
-    return centers[labels] + noise * rng.normal(size=(count, 5)), labels
+from tests.metrics.test_verification import noisy_set
 
 
 def pair_distances(points, labels):

@@ -1,6 +1,5 @@
 """verify_export: canaries that moved are named, those of others refused."""
 
-import keras
 import numpy as np
 import pytest
 
@@ -11,6 +10,7 @@ from keras_gsp.retrieval import (
     verify_export,
 )
 from keras_gsp.storage.checksums import write_checksums
+from tests.compiled import on_tensorflow
 from tests.retrieval.test_retriever import means, photos  # noqa: F401
 
 
@@ -43,9 +43,7 @@ def test_canaries_of_another_encoder_are_refused(photos, tmp_path):  # noqa: F81
         verify_export(path)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="SavedModels"
-)
+@on_tensorflow
 def test_an_export_refuses_canaries_that_do_not_fit(photos, tmp_path):  # noqa: F811
     encoder = means()
     retriever = Retriever.from_folder(photos, encoder)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 
 import keras
 import pytest
@@ -68,6 +69,15 @@ class Tiny:
         )
         encoder.save(path / "encoder.keras")
         return path
+
+    def copied(self, folder, pooling="gsp", **settings):
+        """A copy of a run, whose recipe has other settings."""
+        run = folder / "run"
+        shutil.copytree(self.run(pooling), run)
+        found = json.loads((run / "settings.json").read_text())
+        found["recipe"] |= settings
+        (run / "settings.json").write_text(json.dumps(found))
+        return run
 
     @functools.cached_property
     def search(self):

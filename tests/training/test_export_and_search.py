@@ -14,7 +14,7 @@ from tests.training.datasets import layouts
 from training import embed, evaluate, export, report, search
 from training.browsing import export_search
 from training.export import Export
-from training.runs.run_directory import RunDirectory, write_json
+from training.runs.run_directory import write_json
 
 pytestmark = pytest.mark.slow
 
@@ -48,8 +48,7 @@ def test_an_export_names_its_run_and_nothing_private(tiny):
 def test_a_card_says_what_training_gained_and_not_where_the_images_are(
     tiny, tmp_path
 ):
-    run, model = tmp_path / "run", tmp_path / "model"
-    shutil.copytree(tiny.run(), run)
+    run, model = tiny.copied(tmp_path), tmp_path / "model"
     said = "raw features 0.600, this run 0.500: training did not help."
     command = f"python -m training.advise --data-dir {tiny.images}"
     write_json(run / "scores.json", {"verdict": f"{said} Compare: {command}"})
@@ -74,14 +73,8 @@ def test_pictures_are_read_from_the_folder_that_is_given(
 def test_a_guarantee_is_calibrated_on_the_validation_classes(tiny, tmp_path):
     names = [f"class {i:02}" for i in range(60)]
     images = layouts.folder(tmp_path / "images", names, images=2)
-    run = tmp_path / "run"
-    shutil.copytree(tiny.run(), run)
-    recipe = (
-        RunDirectory(run)
-        .read_recipe()
-        .with_(data_dir=str(images), train_classes=40, validation_folds=2)
-    )
-    write_json(run / "settings.json", {"recipe": recipe.settings})
+    settings = {"train_classes": 40, "validation_folds": 2}
+    run = tiny.copied(tmp_path, data_dir=str(images), **settings)
     target = tmp_path / "model"
     options = ["--output", str(target), "--coverage", "0.9"]
     export.main([str(run), *options])
@@ -181,10 +174,7 @@ def test_formats_have_folders_and_commands_are_quoted():
 def test_every_command_cuts_images_as_the_encoder_expects(
     tiny, tmp_path, capsys
 ):
-    run = tmp_path / "run"
-    shutil.copytree(tiny.run(), run)
-    recipe = RunDirectory(run).read_recipe().with_(resize=48)
-    write_json(run / "settings.json", {"recipe": recipe.settings})
+    run = tiny.copied(tmp_path, resize=48)
     output = ["--output", str(tmp_path / "out")]
     for command, options in (
         (evaluate, []),

@@ -298,9 +298,13 @@ def test_an_empty_index_is_refused_until_it_is_filled(kind):
     index = kind(np.eye(3))
     index.delete([0, 1, 2])
     for one in (index, kind()):
-        for call, argument in ((one.search, np.eye(3)), (one.save, "x")):
+        for call, arguments in (
+            (one.search, [np.eye(3)]),
+            (one.save, ["x"]),
+            (search_recall, [one, np.eye(3), [1, 2, 3]]),
+        ):
             with pytest.raises(RuntimeError, match="call `upsert` first"):
-                call(argument)
+                call(*arguments)
     assert len(one) == 0 and one.embedding_size is None
     one.add(np.eye(3), ["a", "b", "c"])
     one.upsert(2 * np.eye(3)[:1], ["d"], [7])

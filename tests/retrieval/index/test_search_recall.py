@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import ExactIndex, Neighbors, search_recall
+from keras_gsp.retrieval import Neighbors
 from keras_gsp.retrieval.index.search_recall import compared
 
 
@@ -29,8 +29,3 @@ def test_recall_and_map_at_r_of_missing_neighbors():
     assert facts["map_at_r_approximate"] == pytest.approx(scores[1])
     nobody = compared(exact, near, labels, np.array([0, 0]), 2)
     assert nobody["map_at_r_exact"] is None
-
-
-def test_an_empty_index_is_refused():
-    with pytest.raises(RuntimeError, match="call `upsert` first"):
-        search_recall(ExactIndex(), np.eye(3), [1, 2, 3])

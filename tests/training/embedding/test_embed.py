@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.training.datasets import layouts
 from training import embed
 from training.embedding.collection import read_embeddings
 from training.embedding.sources import content, listed
@@ -31,12 +32,8 @@ def encoder(tmp_path_factory):
 @pytest.fixture
 def images(tmp_path):
     folder = tmp_path / "images"
-    rng = np.random.default_rng(0)
     for i in range(NUM_IMAGES):
-        path = folder / "ab"[i % 2] / f"{i}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 255, (12, 9, 3))
-        keras.utils.save_img(path, pixels.astype("uint8"), scale=False)
+        layouts.picture(folder / "ab"[i % 2] / f"{i}.png", i, size=(12, 9))
     (folder / "b" / "3.png").write_bytes(b"no image")
     return folder
 

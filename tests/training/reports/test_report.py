@@ -29,17 +29,6 @@ def reported(tiny):
     return _made
 
 
-def copied_run(tiny, tmp_path, **settings):
-    """A copy of a run that has other settings."""
-    run = tmp_path / "run"
-    # Average pooling, which has nothing to explain, is quick to report.
-    shutil.copytree(tiny.run("gap"), run)
-    found = json.loads((run / "settings.json").read_text())
-    found["recipe"] |= settings
-    (run / "settings.json").write_text(json.dumps(found))
-    return run
-
-
 def test_a_page_needs_no_network_and_runs_no_class_name(reported, tiny):
     html = reported["html"]
     assert "default-src 'none'" in html
@@ -102,7 +91,8 @@ def test_only_an_earlier_report_is_replaced(reported, tmp_path):
 
 def test_a_broken_run_is_reported_with_a_note(tiny, tmp_path, capsys):
     old = '{"recipe": {"dataset": "of old times", "new": 1}}'
-    run = copied_run(tiny, tmp_path)
+    # Average pooling, which has nothing to explain, is quick to report.
+    run = tiny.copied(tmp_path, "gap")
     for file, content, words in (
         ("encoder.keras", "?", "No image could be embedded"),
         ("scores.json", "{", "is damaged"),
@@ -131,7 +121,7 @@ def test_broken_images_and_folders_that_are_no_run_are_left_out(
     files[0].unlink()
     for path in files[1::8]:
         path.write_bytes(b"no image")
-    run = copied_run(tiny, tmp_path, data_dir=str(images))
+    run = tiny.copied(tmp_path, "gap", data_dir=str(images))
     page, other = tmp_path / "page.html", tmp_path / "other"
     report.main([str(other), str(run), "--output", str(page)])
     printed = capsys.readouterr().out

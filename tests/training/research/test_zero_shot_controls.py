@@ -1,6 +1,5 @@
 """Controls of ZSR differ from it in one thing each."""
 
-import keras
 import numpy as np
 
 import keras_gsp as gsp
@@ -21,16 +20,12 @@ HALF = np.array([True, True, False, False, True, True])
 
 def parts():
     return StepParts(
-        labels=keras.ops.convert_to_tensor(LABELS),
+        labels=LABELS,
         embeddings=None,
-        histograms=keras.ops.convert_to_tensor(
-            RNG.dirichlet(np.ones(5), size=6).astype("float32")
-        ),
-        pooled=keras.ops.convert_to_tensor(
-            RNG.normal(size=(6, 4)).astype("float32")
-        ),
+        histograms=RNG.dirichlet(np.ones(5), size=6).astype("float32"),
+        pooled=RNG.normal(size=(6, 4)).astype("float32"),
         class_embeddings=gsp.layers.ClassEmbeddings(3, 4),
-        first_half=keras.ops.convert_to_tensor(HALF),
+        first_half=HALF,
     )
 
 

@@ -37,21 +37,18 @@ def test_scores_are_those_of_the_pooled_features_and_kept(monkeypatch):
     assert raw_scores(RECIPE, SPLITS) == found
 
 
-@pytest.mark.parametrize(
-    ("now", "settings", "words"),
-    [
+def test_the_verdict_says_what_to_try():
+    for now, settings, words in [
         (0.5, {}, "GeM 3), whitened 0.420, this run 0.500: training gained 8"),
         (0.41, {}, "this run 0.410: training did not help"),
         (0.3, {}, "did not help. Try another loss"),
         (0.3, {"steps": 0}, "0.300; nothing was trained."),
         (0.4, {"dataset": "folder", "data_dir": "a b"}, "advise --data-dir 'a"),
-    ],
-)
-def test_the_verdict_says_what_to_try(now, settings, words):
-    scores = {"map_at_r": now, "raw": {"best": "GeM 3"}}
-    scores["raw"]["GeM 3"] = {"map_at_r": 0.4}
-    scores["raw"]["whitened"] = {"map_at_r": 0.42}
-    assert words in verdict(scores, RECIPE.with_(**settings))
+    ]:
+        scores = {"map_at_r": now, "raw": {"best": "GeM 3"}}
+        scores["raw"]["GeM 3"] = {"map_at_r": 0.4}
+        scores["raw"]["whitened"] = {"map_at_r": 0.42}
+        assert words in verdict(scores, RECIPE.with_(**settings))
 
 
 def test_the_best_weights_may_be_those_before_the_first_step():

@@ -24,7 +24,7 @@ from training.research.report import Table, read_record, run_measurement
 from training.research.studies import base_of
 from training.runs.raw_baseline import POOLINGS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
 def smoke_run(module, folder, *options):
@@ -40,11 +40,6 @@ def smoke_run(module, folder, *options):
         assert f"({name}.png)" in page
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     return record["results"]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("KERAS_GSP_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize(
