@@ -188,6 +188,21 @@ def test_both_looks_are_trained():
         assert np.abs(np.asarray(weight) - old).max() > 0.0, weight.path
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="no SavedModel from torch"
+)
+@pytest.mark.slow
+def test_export_answers_alike(tmp_path):
+    import tensorflow as tf
+
+    looks = gsp.models.TwoLooks(encoder_of())
+    images = rng().random((2, 30, 50, 3)).astype("float32")
+    looks.export(tmp_path / "looks", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "looks"))
+    served = loaded.serve(images)
+    np.testing.assert_allclose(served, looks(images), atol=1e-5)
+
+
 def pooled(side, layer, **options):
     backbone = keras.Sequential([keras.Input((side, side, 3)), layer])
     pooling = gsp.layers.GeneralizedSumPooling(4)

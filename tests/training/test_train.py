@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -17,6 +18,7 @@ from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.encoder import SHRINKAGE
 from training.recipes.named import named
+from training.runs.progress import ProgressBar
 from training.runs.raw_baseline import raw_scores, verdict
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import embed, score
@@ -84,6 +86,25 @@ def test_the_saved_encoder_has_the_best_weights_and_their_scores(finished):
     # Queries search their gallery.
     halves = [SPLITS.test.subset(np.arange(s, 12, 2)) for s in (0, 1)]
     assert score(encoder, RECIPE, SPLITS.test, *halves)["num_queries"] == 6
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_exactly(finished, tmp_path, monkeypatch):
+    run = RunDirectory(tmp_path / "killed")
+
+    def killed(self, batch, logs=None):
+        """Stops a run in the middle of its second evaluation."""
+        if int(self.model.optimizer.iterations) == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ProgressBar, "on_train_batch_end", killed)
+        train_run(RECIPE, SPLITS, run)
+    assert not run.is_finished
+    # Also when the clock was set back.
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert train_run(RECIPE, SPLITS, run) == finished.read_scores()
+    assert history_of(run) == history_of(finished)
 
 
 @pytest.fixture
