@@ -9,6 +9,13 @@ not_on_jax = pytest.mark.skipif(
     keras.backend.backend() == "jax", reason="tested on TensorFlow and PyTorch"
 )
 
+
+def slow_on(*backends):
+    """Marks a test as slow on backends where it takes ten seconds or more."""
+    is_slow = keras.backend.backend() in backends
+    return pytest.mark.slow if is_slow else lambda test: test
+
+
 # Graphs and exports of TensorFlow, and float64 that Keras rounds on PyTorch.
 on_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="tested on TensorFlow"

@@ -161,12 +161,9 @@ def clear_pictures():
     yield "opaque gray", encoded(gray, "PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("background", "channels"),
-    [
-        pytest.param((255, 255, 255), 1, marks=pytest.mark.slow),
-        ((10, 200, 30), 3),
-    ],
+    ("background", "channels"), [((255, 255, 255), 1), ((10, 200, 30), 3)]
 )
 def test_hidden_colors_of_transparent_pictures_decide_nothing(
     background, channels

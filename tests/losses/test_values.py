@@ -6,7 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.losses.metric_loss import References, StepParts
-from tests.compiled import compiled, not_on_jax, on_tensorflow
+from tests.compiled import compiled, not_on_jax, on_tensorflow, slow_on
 from tests.gradients import central_differences, gradients
 from tests.losses import pair_oracle
 from tests.losses.pair_oracle import PAIR_LOSSES, references
@@ -48,6 +48,7 @@ def compiled_losses():
     return dict(zip(CASES, zip(*found, strict=True), strict=True))
 
 
+@slow_on("tensorflow")  # On JAX before every commit.
 @every_case
 def test_compiled_in_float32(case, compiled_losses):
     labels, inputs = table(case).batch()
@@ -58,10 +59,6 @@ def test_compiled_in_float32(case, compiled_losses):
     slopes = differences(case, labels, inputs)
     scale = np.abs(slopes).max()
     np.testing.assert_allclose(gradient, slopes, atol=1e-5 * scale)
-
-
-if keras.backend.backend() == "tensorflow":  # On JAX before every commit.
-    test_compiled_in_float32 = pytest.mark.slow(test_compiled_in_float32)
 
 
 @on_tensorflow

@@ -7,7 +7,7 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp import layers, losses
-from tests.compiled import first_on_jax, not_on_jax, on_tensorflow
+from tests.compiled import first_on_jax, not_on_jax, on_tensorflow, slow_on
 
 NUM_CLASSES = 6
 ON_JAX = keras.backend.backend() == "jax"
@@ -151,6 +151,7 @@ def loss_value(learner, images=IMAGES, labels=LABELS, training=True):
         ]
     ),
 )
+@slow_on("jax")
 def test_references_add_to_the_loss_within_the_batch(part, weight, within):
     loss = losses.MultiSimilarityLoss()
     given = {
@@ -174,6 +175,7 @@ def test_references_add_to_the_loss_within_the_batch(part, weight, within):
     np.testing.assert_allclose(loss_value(learner), expected, rtol=1e-5)
 
 
+@slow_on("jax")
 def test_regularizer_is_weighted_against_the_metric_loss():
     loss = losses.ContrastiveLoss()
     learner = learner_of(loss, regularizer_weight=0.25, **zero_shot())

@@ -31,14 +31,15 @@ def skip_without_onnx(export):
         pytest.importorskip("onnxruntime")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("export", "quantization"),
     [
         (export_onnx, None),
-        pytest.param(export_onnx, "int8", marks=pytest.mark.slow),
-        pytest.param(export_litert, None, marks=pytest.mark.slow),
-        pytest.param(export_litert, "float16", marks=pytest.mark.slow),
-        pytest.param(export_litert, "int8", marks=pytest.mark.slow),
+        (export_onnx, "int8"),
+        (export_litert, None),
+        (export_litert, "float16"),
+        (export_litert, "int8"),
     ],
 )
 def test_files_agree_with_keras_and_carry_their_gallery(
