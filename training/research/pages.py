@@ -169,7 +169,10 @@ def _about_study(record):
     rate = (
         "at the rate that is best on validation classes, of one seed's search"
     )
-    if any(row.get("near_rates") for row in record["rows"]):
+    tried = {one for row in record["rows"] for one in row.get("rates") or ()}
+    if len(tried) == 1:
+        rate = f"all rows at the rate {tried.pop()}"
+    elif any(row.get("near_rates") for row in record["rows"]):
         rate = (
             "the mean over all rates within 0.3 points of the best validation "
             "score, which takes the chance in the choice of a rate out of the "

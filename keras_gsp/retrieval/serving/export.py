@@ -291,7 +291,7 @@ def _signatures(served, gallery):
 
 
 def _traced(function, *specs):
-    """A signature. AutoGraph, which nothing here needs, triples its time."""
+    """A signature. AutoGraph, which nothing here needs, doubles its time."""
     return tf.function(function, input_signature=specs, autograph=False)
 
 

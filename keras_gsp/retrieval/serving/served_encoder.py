@@ -76,15 +76,6 @@ class ServedEncoder:
             boxes = encoder.get_layer("boxes").output
             self.looks = keras.Model(encoder.inputs, boxes)
 
-    @functools.cached_property
-    def _answer(self) -> Any:
-        # Traced once, for all signatures.
-        def answer(images):
-            return embedding_of(self.encoder(images, training=False))
-
-        spec = tf.TensorSpec((None, *self.image_shape), self.dtype)
-        return tf.function(answer, input_signature=[spec], autograph=False)
-
     @property
     def dtype(self) -> str:
         """Of the encoder's images."""
@@ -191,6 +182,15 @@ class ServedEncoder:
         )
         rows = np.asarray(embedding_of(outputs), "float32")
         return rows, [one.decode() for one in status.numpy()]
+
+    @functools.cached_property
+    def _answer(self) -> Any:
+        # Traced once, for all signatures.
+        def answer(images):
+            return embedding_of(self.encoder(images, training=False))
+
+        spec = tf.TensorSpec((None, *self.image_shape), self.dtype)
+        return tf.function(answer, input_signature=[spec], autograph=False)
 
 
 def _expected_cut(encoder, index, crop_fraction, size):
