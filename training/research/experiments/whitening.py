@@ -187,7 +187,7 @@ def tables(results: dict) -> list[Table]:
                     f"{100 * row[key]:.1f}" if key in row else ""
                     for key in keys
                 ),
-                _gain(row.get("gain")),
+                gain_text(row.get("gain")),
             ]
             for row in rows
         ]
@@ -196,7 +196,8 @@ def tables(results: dict) -> list[Table]:
     return found
 
 
-def _gain(gain):
+def gain_text(gain: list[float] | None) -> str:
+    """A difference and its interval, in points."""
     if gain is None:
         return ""
     middle, low, high = (f"{100 * one:+.1f}" for one in gain)

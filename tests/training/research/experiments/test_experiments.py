@@ -16,6 +16,7 @@ from training.research.experiments import (
     head_starts,
     transport_toy,
     two_looks,
+    upgrade_cost,
     whitening,
     zero_shot_prediction,
 )
@@ -39,7 +40,7 @@ def smoke_run(module, folder, *options):
     if hasattr(module, "draw"):
         assert f"({name}.png)" in page
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
-    return record["results"]
+    return record.get("results") or record["tables"]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,21 @@ def test_heads_are_scored_beside_learned_whitening(tmp_path, ten_classes):
         assert row["chosen"] == ["0.001"] * 2 and 0 < row["untrained"] <= 1
     scores = {row["untrained"] for row in heads}
     assert len(scores) > 2
+
+
+def test_changes_of_an_encoder_are_certified(tmp_path, ten_classes):
+    layouts.folder(tmp_path / "images", list("abcdefghijklmnopqr"), images=4)
+    (table,) = smoke_run(upgrade_cost, tmp_path, *ten_classes)
+    rows = {
+        row[0]: dict(zip(table["headings"], row, strict=False))
+        for row in table["rows"]
+    }
+    assert [*rows][2:] == ["4 to 2 numbers", "width 1.0 to 0.35"]
+    assert len({row["old"] for row in rows.values()}) == 1
+    for row in rows.values():
+        cost = float(row["mapped"]) - float(row["old"])
+        assert abs(float(row["cost"].split()[0]) - cost) < 0.2
+        assert row["map"] in ("procrustes", "ridge")
 
 
 def test_photographs_are_split_in_folds_by_class(tmp_path):
