@@ -1,6 +1,7 @@
 """An encoder that finds the subject, and looks at it again from close up."""
 
 import inspect
+from functools import cache
 from typing import Any, Self
 
 import keras
@@ -11,7 +12,7 @@ from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.model_input import embedding_tensor, input_of
 from keras_gsp.layers.configured_layer import ConfiguredLayer
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from keras_gsp.ops.arguments import check_choice, check_interval
+from keras_gsp.ops.arguments import check_choice, check_count, check_interval
 from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
 
@@ -118,20 +119,41 @@ class TwoLooks(keras.Model):
         self.combine = combine
         self.preprocessing = preprocessing
         self.jit_compile = False  # It would compile every size of image.
-        # Bound methods: Keras would track and save the models once more.
-        self._boxes_of = keras.Model(images, boxes).predict
-        self._crops_of = keras.Model(images, crops).predict
 
-    def boxes(self, images: Any) -> np.ndarray:
+        # Bound methods: Keras would track and save the models once more.
+        @cache
+        def finders(num_boxes):
+            several = Boxes(window, mass, num_boxes)([images, weights])
+            crops = Crop(size)([images, several])
+            return [keras.Model(images, x).predict for x in (several, crops)]
+
+        self._finders = finders
+
+    def boxes(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
         """Returns (batch, 4): top, left, bottom, right, in [0, 1].
 
         `images` are those of a call or, as in `predict`, a data set of them.
+        With `num_boxes`, for images of several subjects: (batch, num_boxes,
+        4), each the best `window` once the mass in those before it is gone.
         """
-        return self._boxes_of(images, verbose=0)
+        return self._find(num_boxes)[0](images, verbose=0)
 
-    def crops(self, images: Any) -> np.ndarray:
-        """Returns what the second encoder sees of each image, float32."""
-        return self._crops_of(images, verbose=0)
+    def crops(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
+        """Returns what the second encoder sees of each box, float32.
+
+        (batch, height, width, channels), or with `num_boxes` (batch,
+        num_boxes, height, width, channels).
+        """
+        return self._find(num_boxes)[1](images, verbose=0)
+
+    def _find(self, num_boxes):
+        check_count(is_optional=True, num_boxes=num_boxes)
+        if num_boxes is not None and self.window is None:
+            raise ValueError(
+                "`window` must be set for several boxes. Received: window=None "
+                f"and num_boxes={num_boxes}."
+            )
+        return self._finders(num_boxes)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, encoders included."""
@@ -152,26 +174,33 @@ class TwoLooks(keras.Model):
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class Boxes(ConfiguredLayer):
-    """Places one box on each of `images`, given maps of weights."""
+    """Places boxes on each of `images`, given maps of weights."""
 
     def __init__(
-        self, window: float | None, mass: float, **kwargs: Any
+        self,
+        window: float | None,
+        mass: float,
+        num_boxes: int | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.window = window
         self.mass = mass
+        self.num_boxes = num_boxes
 
     def call(self, inputs: list) -> Tensor:
-        """Returns boxes (batch, 4)."""
+        """Returns boxes (batch, 4), or (batch, num_boxes, 4)."""
         images, weights = inputs
         weights = ops.stop_gradient(weights)
         if self.window is None:
             return _boxes_around(weights, ops.shape(images)[1:3], self.mass)
-        return _windows(weights, self.window)
+        found = _windows(weights, self.window, self.num_boxes or 1)
+        return found[0] if self.num_boxes is None else ops.stack(found, axis=1)
 
     def compute_output_shape(self, shapes: list) -> tuple:
-        """Returns (batch, 4)."""
-        return shapes[0][0], 4
+        """Returns the shape of the boxes."""
+        several = () if self.num_boxes is None else (self.num_boxes,)
+        return shapes[0][0], *several, 4
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -183,22 +212,26 @@ class Crop(ConfiguredLayer):
         self.size = size
 
     def call(self, inputs: Any) -> Tensor:
-        """Returns images (batch, height, width, channels) of one size."""
+        """Returns images (batch, [num_boxes,] height, width, channels)."""
         whole = [[0.0, 0.0, 1.0, 1.0]]
         images, boxes = inputs if isinstance(inputs, list) else (inputs, whole)
         boxes = ops.convert_to_tensor(boxes, "float32")
         height, width = ops.shape(images)[1:3]
-        rows = _resizing(boxes[:, 0], boxes[:, 2], height, self.size[0])
-        columns = _resizing(boxes[:, 1], boxes[:, 3], width, self.size[1])
+        top, left, bottom, right = ops.unstack(boxes, 4, axis=-1)
+        rows = _resizing(top, bottom, height, self.size[0])
+        columns = _resizing(left, right, width, self.size[1])
         planes = ops.transpose(images, (0, 3, 1, 2))
-        planes = ops.matmul(rows[:, None], planes)
-        planes = ops.matmul(planes, ops.swapaxes(columns, 1, 2)[:, None])
-        return ops.transpose(planes, (0, 2, 3, 1))
+        if len(boxes.shape) == 3:
+            planes = planes[:, None]
+        planes = ops.matmul(rows[..., None, :, :], planes)
+        columns = ops.swapaxes(columns, -1, -2)[..., None, :, :]
+        return ops.moveaxis(ops.matmul(planes, columns), -3, -1)
 
     def compute_output_shape(self, shapes: Any) -> tuple:
-        """Returns (batch, *size, channels)."""
-        shape = shapes[0] if isinstance(shapes, list) else shapes
-        return shape[0], *self.size, shape[-1]
+        """Returns (batch, [num_boxes,] *size, channels)."""
+        shape, *boxes = shapes if isinstance(shapes, list) else [shapes]
+        several = boxes[0][1:-1] if boxes else ()
+        return shape[0], *several, *self.size, shape[-1]
 
 
 class _PoolingWeights(keras.layers.Layer):
@@ -243,15 +276,25 @@ def _central(masses, share):
     return low - margin, high + margin
 
 
-def _windows(weights, window):
+def _windows(weights, window, count):
+    """Boxes (batch, 4), each the best once the mass in the last is gone."""
     rows, columns = weights.shape[1:]
     tops, of_rows = _window_starts(rows, window)
     lefts, of_columns = _window_starts(columns, window)
-    held = full_matmul(full_matmul(of_rows, weights), of_columns.T)
-    best = ops.argmax(ops.reshape(held, (-1, len(tops) * len(lefts))), axis=1)
-    top = ops.take(ops.convert_to_tensor(tops), best // len(lefts))
-    left = ops.take(ops.convert_to_tensor(lefts), best % len(lefts))
-    return ops.stack([top, left, top + window, left + window], axis=-1)
+    found = []
+    for _ in range(count):
+        held = full_matmul(full_matmul(of_rows, weights), of_columns.T)
+        held = ops.reshape(held, (-1, len(tops) * len(lefts)))
+        best = ops.argmax(held, axis=1)
+        row, column = best // len(lefts), best % len(lefts)
+        top = ops.take(ops.convert_to_tensor(tops), row)
+        left = ops.take(ops.convert_to_tensor(lefts), column)
+        ends = [top, left, top + window, left + window]
+        found.append(ops.stack(ends, axis=-1))
+        down = ops.take(ops.convert_to_tensor(of_rows), row, axis=0)
+        across = ops.take(ops.convert_to_tensor(of_columns), column, axis=0)
+        weights = weights * (1.0 - down[:, :, None] * across[:, None])
+    return found
 
 
 def _window_starts(cells, window):
@@ -267,11 +310,11 @@ def _window_starts(cells, window):
 
 
 def _resizing(low, high, pixels, size):
-    """Matrices (batch, size, pixels) that resize between two shares."""
+    """Matrices (..., size, pixels) that resize between two shares."""
     count = ops.cast(pixels, "float32")
-    scale = ((high - low) * count / size)[:, None]
+    scale = ((high - low) * count / size)[..., None]
     middles = ops.arange(size, dtype="float32") + 0.5
-    centers = (low * count)[:, None] + middles * scale
+    centers = (low * count)[..., None] + middles * scale
     positions = ops.arange(pixels, dtype="float32") + 0.5
     distances = ops.abs(positions - centers[..., None])
     weights = ops.relu(1.0 - distances / ops.maximum(scale, 1.0)[..., None])

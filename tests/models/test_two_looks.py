@@ -97,6 +97,43 @@ def test_window_holds_most_mass_of_all_windows(cells, window):
                 assert held(one, top, left) <= best + 1e-4
 
 
+def test_each_further_window_is_best_once_the_last_is_emptied():
+    weights = rng().random((4, 6, 8)) ** 4
+    images = np.zeros((4, 30, 30, 3), "float32")
+    found = np.asarray(Boxes(0.4, 0.8, 3)([images, weights]))
+    for number in range(3):
+        np.testing.assert_allclose(
+            found[:, number], boxes_on(weights, window=0.4), atol=1e-5
+        )
+        for one, box in zip(weights, found[:, number], strict=True):
+            share = [
+                (
+                    np.minimum(np.arange(n) + 1, (start + 0.4) * n)
+                    - np.maximum(np.arange(n), start * n)
+                ).clip(0)
+                for n, start in zip(one.shape, box[:2], strict=True)
+            ]
+            one *= 1.0 - np.outer(*share)
+
+
+def test_several_subjects_have_a_box_and_a_crop_each():
+    pooling = gsp.layers.GeneralizedSumPooling(4, transport_ratio=0.1)
+    looks = gsp.models.TwoLooks(encoder_of(pooling), window=0.5)
+    images = rng().random((3, 24, 40, 3)).astype("float32")
+    boxes = looks.boxes(images, num_boxes=2)
+    assert boxes.shape == (3, 2, 4)
+    np.testing.assert_array_equal(boxes[:, 0], looks.boxes(images))
+    crops = looks.crops(images, num_boxes=2)
+    for number in range(2):
+        alone = Crop((16, 16))([images, boxes[:, number]])
+        np.testing.assert_allclose(crops[:, number], alone, atol=1e-5)
+    with pytest.raises(ValueError, match="`num_boxes` must be.*num_boxes=0"):
+        looks.boxes(images, num_boxes=0)
+    around = gsp.models.TwoLooks(encoder_of())
+    with pytest.raises(ValueError, match="window=None and num_boxes=2"):
+        around.crops(images, num_boxes=2)
+
+
 def test_crops_are_those_of_pillow():
     images = rng().integers(0, 256, (3, 40, 52, 3)).astype("uint8")
     # Enlarged, reduced to a third, and stretched.
