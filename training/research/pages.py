@@ -35,9 +35,10 @@ CITED = re.compile(
     rf"(?<![\d.])({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?(?: ?%)?"
     r"<!--= ([^>]+?) ?-->"
 )
+_INTERVAL = re.compile(rf"{_NUMBER} \[{_NUMBER}, {_NUMBER}\]")
 # What no number of prose is in: blocks, code, links, comments.
 _CODE = re.compile(
-    r"```.*?```|`[^`]+`|\]\([^)]*\)|<!--.*?-->|^    .*$", re.DOTALL | re.M
+    r"```.*?```|`[^`]+`|\]\([^)]*\)|<!--.*?-->|^    [^\n]*$", re.DOTALL | re.M
 )
 
 
@@ -209,7 +210,8 @@ def _circumstances(record):
 def check_pages(folder: Path = DOCS, others: tuple[Path, ...] = ()) -> list:
     """Returns a sentence for every number that is not its record's.
 
-    `others` are pages outside the folder, whose cited numbers are checked.
+    `others` are pages outside the folder: their cited numbers are checked, and
+    that every number with an interval is cited.
     """
     records = read_records(folder)
     found = [*_wrong_differences(records)]
@@ -224,6 +226,9 @@ def check_pages(folder: Path = DOCS, others: tuple[Path, ...] = ()) -> list:
     for path in others:
         text = path.read_text(encoding="utf-8")
         found += _wrong_numbers(path.name, text, records)
+        rest = _CODE.sub("", CITED.sub("", text))
+        for interval in _INTERVAL.findall(rest):
+            found.append(f"{path.name}: {interval} names no record.")
     return found
 
 

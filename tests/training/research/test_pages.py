@@ -90,6 +90,20 @@ def test_a_number_in_prose_is_compared_with_its_record(
     assert all(sentence in one for one in found)
 
 
+def test_an_interval_in_a_guide_names_its_record(tmp_path):
+    write_record(tmp_path / "docs" / "emoji.json", study())
+    write_pages(tmp_path / "docs")
+    guide = tmp_path / "guide.md"
+    guide.write_text(
+        "    python -m x\n\n`+1.0 [+0.0, +2.0]`, 2.5 points, "
+        "+2.0 [+1.0, +3.0]<!--= emoji c2 gsp-->"
+    )
+    assert check_pages(tmp_path / "docs", (guide,)) == []
+    guide.write_text("    python -m x\n\n+2.0 [+1.0, +3.0] points")
+    (sentence,) = check_pages(tmp_path / "docs", (guide,))
+    assert sentence == "guide.md: +2.0 [+1.0, +3.0] names no record."
+
+
 def test_a_block_or_a_difference_that_was_changed_is_found(tmp_path):
     wrong = study(row("gap", 0.25), row("gsp", 0.29, gap=GAIN))
     write_record(tmp_path / "emoji.json", wrong)
