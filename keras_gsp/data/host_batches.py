@@ -100,5 +100,6 @@ def unread_files(max_pixels: int) -> str:
     return (
         f"Each file must be an image of at most max_pixels={max_pixels} "
         "pixels that holds its box, if it has one; "
-        "`gsp.data.readable_images` names the reason. Received:"
+        "`gsp.data.readable_images` names the reason if it is not the box. "
+        "Received:"
     )

@@ -240,11 +240,12 @@ def _image_set(rows, images_per_class):
 
 def _boxes(rows):
     given = [name for name in BOX if name in rows[0]]
-    if not given:
+    # Width and height alone are sizes of images.
+    if not {"x", "y"} & {*given}:
         return None
     try:
-        boxes = [[int(float(row[name])) for name in BOX] for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
+        boxes = [[round(float(row[name])) for name in BOX] for row in rows]
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(
             f"Every row must have a number in the columns {', '.join(BOX)}. "
             f"Received: columns {', '.join(given)}; {error}."

@@ -154,7 +154,7 @@ def evaluation_batches(
         resize: length of the shorter side before the crop, in pixels. `None`:
             the whole image.
         boxes: (num_images, 4), the part of each upright image to take: x and
-            y of its upper left corner, width and height, in pixels.
+            y of its upper left corner, width and height, in pixels, rounded.
         batch_size: images per batch; the last batch may be shorter.
         max_pixels: largest number of pixels of a file to decode.
 
@@ -171,7 +171,8 @@ def evaluation_batches(
     Raises:
         TypeError: labels that are neither integers nor strings.
         ValueError: arguments that contradict each other, or a box outside of
-            its image (of a file, in the iteration).
+            its image. Outside of its file it ends the iteration, like a file
+            that cannot be read.
 
     Example:
 
@@ -233,10 +234,11 @@ def _checked_boxes(boxes, source):
             f"`boxes` must be ({len(source)}, 4) numbers: x, y, width and "
             f"height. Received: {boxes.dtype} of shape {boxes.shape}."
         )
-    is_bad = ~(boxes >= [0, 0, 1, 1]).all(axis=1)
+    whole = np.rint(boxes)
+    is_bad = ~(whole >= [0, 0, 1, 1]).all(axis=1)
     if source.ndim == 4:
         height, width = source.shape[1:3]
-        is_bad |= (boxes[:, :2] + boxes[:, 2:] > [width, height]).any(axis=1)
+        is_bad |= (whole[:, :2] + whole[:, 2:] > [width, height]).any(axis=1)
     if is_bad.any():
         first = int(np.argmax(is_bad))
         raise ValueError(
@@ -244,7 +246,7 @@ def _checked_boxes(boxes, source):
             f"height at least 1. Received: {int(is_bad.sum())} outside, the "
             f"first of image {first}: {boxes[first].tolist()}."
         )
-    return np.floor(boxes).astype("int64")
+    return whole.astype("int64")
 
 
 def _ids(source):

@@ -125,7 +125,10 @@ class TwoLooks(keras.Model):
         def finders(num_boxes):
             several = Boxes(window, mass, num_boxes)([images, weights])
             crops = Crop(size)([images, several])
-            return [keras.Model(images, x).predict for x in (several, crops)]
+            models = [keras.Model(images, x) for x in (several, crops)]
+            for model in models:
+                model.jit_compile = self.jit_compile
+            return [model.predict for model in models]
 
         self._finders = finders
 
@@ -134,7 +137,8 @@ class TwoLooks(keras.Model):
 
         `images` are those of a call or, as in `predict`, a data set of them.
         With `num_boxes`, for images of several subjects: (batch, num_boxes,
-        4), each the best `window` once the mass in those before it is gone.
+        4), each the best `window` once the mass in those before it is gone, at
+        most as many as have room beside each other. They may overlap.
         """
         return self._find(num_boxes)[0](images, verbose=0)
 
@@ -148,10 +152,12 @@ class TwoLooks(keras.Model):
 
     def _find(self, num_boxes):
         check_count(is_optional=True, num_boxes=num_boxes)
-        if num_boxes is not None and self.window is None:
+        most = int(1 / self.window + 1e-6) ** 2 if self.window else 0
+        if num_boxes is not None and num_boxes > most:
             raise ValueError(
-                "`window` must be set for several boxes. Received: window=None "
-                f"and num_boxes={num_boxes}."
+                f"`num_boxes` must be at most {most}, the windows that have "
+                "room beside each other (none without `window`). Received: "
+                f"num_boxes={num_boxes}, window={self.window}."
             )
         return self._finders(num_boxes)
 

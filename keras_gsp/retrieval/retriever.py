@@ -1,5 +1,6 @@
 """A folder of photographs, searched by photographs."""
 
+import itertools
 import json
 import os
 import warnings
@@ -22,7 +23,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
 )
-from keras_gsp.retrieval.serving.canaries import MOST, Canaries
+from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from keras_gsp.retrieval.verification import INDEX, verify
@@ -128,7 +129,8 @@ class Retriever:
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: an image that cannot be read, a box outside of it.
+            ValueError: an image that cannot be read, a box outside of it, of
+                less than a pixel or not of four numbers.
         """
         queries = query if isinstance(query, list | tuple) else [query]
         return self.index.search(self.embed(queries, box=box), k, **options)
@@ -226,7 +228,9 @@ class Retriever:
 
     def export(self, path: str | Path, **options: Any) -> None:
         """Writes a SavedModel that searches; options of `export_retriever`."""
-        options = {"canaries": self._canaries(), **self._options, **options}
+        if "canaries" not in options:
+            options["canaries"] = self._canaries()
+        options = {**self._options, **options}
         export_retriever(self.encoder, self._in_memory(), path, **options)
 
     def _in_memory(self):
@@ -244,8 +248,21 @@ class Retriever:
             return None
         ids = self.index.ids()
         ids = ids[:: -(-len(ids) // MOST) or 1].tolist()
-        files = {name: self.folder / name for name in ids}
-        return {k: v for k, v in files.items() if v.is_file()} or None
+        files = {k: self.folder / k for k in ids if (self.folder / k).is_file()}
+        if not files:
+            return None
+        # Items may be boxes of their files.
+        found, _ = self._embedded([*files.values()])
+        stored = self.index.items([*files])[0]
+        lengths = np.maximum(np.linalg.norm(stored, axis=1), 1.0)
+        is_same = np.linalg.norm(found - stored, axis=1) <= MOVED * lengths
+        if not is_same.all():
+            warnings.warn(
+                f"{(~is_same).sum()} of {len(files)} files are not embedded as "
+                "in the index, perhaps for boxes; they are no canaries.",
+                stacklevel=3,
+            )
+        return dict(itertools.compress(files.items(), is_same)) or None
 
     def _id(self, file):
         """The path below the folder, or as it is given."""

@@ -90,6 +90,7 @@ def test_bad_lists_are_refused(tmp_path):
         (["path,label", "a/0.jpg,"], "line 2"),
         (["path,label,x", "a/0.jpg,a,1"], "x, y, width, height.*columns x"),
         (["path,label,x,y,width,height", "a/0.jpg,a,1,2,3,"], "a number in"),
+        (["path,label,x,y,width,height", "a/0.jpg,a,1,2,3,inf"], "infinity"),
     ]:
         with pytest.raises(ValueError, match=message):
             gsp.data.csv_list(write_csv(tmp_path, *lines))
@@ -101,6 +102,11 @@ def test_a_list_has_boxes_and_says_which_encoding_it_needs(tmp_path):
     found = gsp.data.csv_list(file)
     assert found.boxes.tolist() == [[1, 2, 3, 4], [0, 0, 8, 6]]
     assert found.subset([1]).boxes.tolist() == [[0, 0, 8, 6]]
+    lines = "a/0.jpg,a,1.6,2.4,3,4", "b/0.jpg,b,0,0,8,6"
+    rounded = write_csv(tmp_path, "path,label,x,y,width,height", *lines)
+    assert gsp.data.csv_list(rounded).boxes.tolist()[0] == [2, 2, 3, 4]
+    sizes = write_csv(tmp_path, "path,label,width,height", "a/0.jpg,a,8,6")
+    assert gsp.data.csv_list(sizes).boxes is None
     file.write_bytes("path,label\na/0.jpg,Häher\n".encode("cp1252"))
     with pytest.raises(ValueError, match="must be text in UTF-8.*at byte"):
         gsp.data.csv_list(file)

@@ -111,11 +111,12 @@ def test_boxes_are_cropped_like_pictures_of_their_own(tmp_path, resize):
     image = smooth_image(60, 80)
     Image.fromarray(image).save(tmp_path / "a.png")
     boxes = [[10, 20, 40, 30], [0, 0, 80, 60]]
+    given = [[9.6, 20.4, 40, 30], [0, 0, 80, 60]]  # rounded
     cut = gsp.data.Preprocessing(24, resize)
     expected = [cut.cut(image[y : y + h, x : x + w]) for x, y, w, h in boxes]
     for images in ([tmp_path / "a.png"] * 2, np.stack([image] * 2)):
         (found,) = gsp.data.evaluation_batches(
-            images, preprocessing=cut, boxes=boxes
+            images, preprocessing=cut, boxes=given
         ).as_numpy_iterator()
         np.testing.assert_array_equal(found, np.stack(expected))
 

@@ -129,8 +129,10 @@ def test_several_subjects_have_a_box_and_a_crop_each():
         np.testing.assert_allclose(crops[:, number], alone, atol=1e-5)
     with pytest.raises(ValueError, match="`num_boxes` must be.*num_boxes=0"):
         looks.boxes(images, num_boxes=0)
+    with pytest.raises(ValueError, match="at most 4.*num_boxes=5, window=0.5"):
+        looks.boxes(images, num_boxes=5)
     around = gsp.models.TwoLooks(encoder_of())
-    with pytest.raises(ValueError, match="window=None and num_boxes=2"):
+    with pytest.raises(ValueError, match="num_boxes=2, window=None"):
         around.crops(images, num_boxes=2)
 
 

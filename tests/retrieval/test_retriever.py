@@ -83,9 +83,18 @@ def test_a_box_is_what_is_searched_for(photos, encoder):
     found = retriever.search(canvas, k=1, box=(30, 20, 50, 40))
     assert found.ids.tolist() == [["cat/1.png"]]
     assert found.distances[0, 0] < 1e-5
-    for box in ((80, 20, 50, 40), (-1, 0, 5, 5), (0, 0, 0, 5)):
+    shares = 0.1, 0.1, 0.4, 0.4  # no pixels
+    for box in ((80, 20, 50, 40), (-1, 0, 5, 5), (0, 0, 0, 5), shares, (1, 2)):
         with pytest.raises(ValueError, match=r"box=.*" + str(box[0])):
             retriever.search(canvas, box=box)
+
+
+def test_items_that_are_boxes_of_their_files_are_no_canaries(photos, encoder):
+    retriever = Retriever.from_folder(photos, encoder)
+    part = retriever.embed([photos / "top.png"], box=(0, 0, 9, 9))
+    retriever.index.upsert(part, ["."], ["top.png"])
+    with pytest.warns(UserWarning, match="1 of 4 files.*boxes"):
+        assert "top.png" not in retriever._canaries()
 
 
 def test_photographs_come_and_go(photos, encoder):

@@ -174,8 +174,7 @@ class ServedEncoder:
 
         One file at a time where images keep their own size.
         """
-        box = np.zeros(4) if box is None else np.array(box)
-        boxes = np.tile(box.astype("float32"), (len(contents), 1))
+        boxes = np.tile(_checked_box(box), (len(contents), 1))
         images, status = self.decoded(contents, boxes)
         outputs = self.encoder.predict_on_batch(
             images.numpy().astype(self.dtype)
@@ -191,6 +190,20 @@ class ServedEncoder:
 
         spec = tf.TensorSpec((None, *self.image_shape), self.dtype)
         return tf.function(answer, input_signature=[spec], autograph=False)
+
+
+def _checked_box(box):
+    """x, y, width and height, float32; zeros for all of an image."""
+    if box is None:
+        return np.zeros(4, "float32")
+    found = np.asarray(box, "float32")
+    is_it = found.shape == (4,) and np.isfinite(found).all()
+    if not is_it or (found[2:] < 1).any():
+        raise ValueError(
+            "`box` must be four numbers in pixels, x, y, width and height, the "
+            f"last two at least 1. Received: box={box!r}."
+        )
+    return found
 
 
 def _expected_cut(encoder, index, crop_fraction, size):
