@@ -127,7 +127,7 @@ class TwoLooks(keras.Model):
             crops = Crop(size)([images, several])
             models = [keras.Model(images, x) for x in (several, crops)]
             for model in models:
-                model.jit_compile = self.jit_compile
+                model.jit_compile = False
             return [model.predict for model in models]
 
         self._finders = finders
