@@ -61,7 +61,8 @@ class ImageSet:
         if self.paths is not None:
             _set(self, "paths", tuple(str(path) for path in self.paths))
             if self.boxes is not None:
-                _set(self, "boxes", np.asarray(self.boxes, "int64"))
+                boxes = np.rint(np.asarray(self.boxes, "float64"))
+                _set(self, "boxes", boxes.astype("int64"))
         elif self.images.ndim != 4 or self.images.dtype not in _DTYPES:
             raise ValueError(
                 "`images` must be uint8, or float16 features, (num_images, "
