@@ -8,8 +8,8 @@ recall, the share of the true neighbors that are found. `retrieval_scores` of
 `--scored` embeddings is compared with a plain product of blocks and top-k on
 the backend's device, which scores nothing, and with pytorch-metric-learning.
 
-Each contender runs in a process of its own. One that is not installed is left
-out. This package searches on an accelerator where there is one; rows `on the host`
+Each contender runs in a process of its own. One that is not installed, or whose
+process dies, is left out. This package searches on an accelerator where there is one; rows `on the host`
 show the same without it.
 """
 
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -204,7 +205,11 @@ def compared(
         for name, build in tqdm(contenders.items()):
             try:
                 runs[name] = report.in_own_process(timed, build, path, repeats)
-            except (ImportError, NotImplementedError) as error:
+            except (
+                ImportError,
+                NotImplementedError,
+                BrokenProcessPool,
+            ) as error:
                 tqdm.write(f"{name}: left out: {error}")
     return runs
 
