@@ -9,8 +9,8 @@ recall, the share of the true neighbors that are found. `retrieval_scores` of
 the backend's device, which scores nothing, and with pytorch-metric-learning.
 
 Each contender runs in a process of its own. One that is not installed, or whose
-process dies, is left out. This package searches on an accelerator where there is one; rows `on the host`
-show the same without it.
+process dies, is left out. This package searches on an accelerator where there is
+one; rows `on the host` show the same without it.
 """
 
 import importlib
@@ -31,6 +31,7 @@ from training.research.report import Table, ratio_table
 from training.runs.environment import peak_memory
 
 NEIGHBORS = 10
+LEFT_OUT = ImportError, NotImplementedError, BrokenProcessPool
 # Products of one block of queries: 64 MB.
 BLOCK_NUMBERS = 2**24
 
@@ -205,11 +206,7 @@ def compared(
         for name, build in tqdm(contenders.items()):
             try:
                 runs[name] = report.in_own_process(timed, build, path, repeats)
-            except (
-                ImportError,
-                NotImplementedError,
-                BrokenProcessPool,
-            ) as error:
+            except LEFT_OUT as error:
                 tqdm.write(f"{name}: left out: {error}")
     return runs
 
