@@ -14,7 +14,7 @@ class HostBatches(keras.utils.PyDataset):
     """Batches of prepared images, (images) or (images, labels).
 
     `index_batches` holds the positions of each batch, by step; `augment` the
-    options of a random crop and flip.
+    options of a random crop and flip. Without `preprocessing` arrays are whole.
     """
 
     def __init__(
@@ -47,6 +47,8 @@ class HostBatches(keras.utils.PyDataset):
         rows = self.index_batches[step]
         places = np.arange(len(rows))[self.positions]
         rows = rows[places]
+        if self.preprocessing is None:
+            return self._labeled(self.source[rows], rows)
         prepare = partial(self._prepared, self.first_step + step)
         with ThreadPoolExecutor() as threads:
             images = list(threads.map(prepare, places, rows))
@@ -59,9 +61,12 @@ class HostBatches(keras.utils.PyDataset):
             raise ValueError(
                 f"{unread_files(self.preprocessing.max_pixels)} {unread[:10]}"
             )
+        return self._labeled(np.stack(images), rows)
+
+    def _labeled(self, images, rows):
         if self.labels is None:
-            return np.stack(images)
-        return np.stack(images), self.labels[rows].astype("int64")
+            return images
+        return images, self.labels[rows].astype("int64")
 
     def _prepared(self, step, place, row):
         """The image of one row, `None` for a file that cannot be used."""

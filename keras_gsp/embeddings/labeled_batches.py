@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import keras
@@ -14,9 +15,9 @@ from keras_gsp.embeddings.processes import predictor
 
 
 def batches_of(
-    dataset: Any, batch_size: int, order: np.ndarray | None = None
+    dataset: Any, batch_size: int = 64, order: np.ndarray | None = None
 ) -> Iterator[Any]:
-    """Yields the batches of a data set once, without checks.
+    """Yields the batches of a data set once, or without end, unchecked.
 
     It may be a `tf.data.Dataset`, a `keras.utils.PyDataset`, a tuple of
     arrays, cut into batches of rows in the given order, or any other iterable.
@@ -28,7 +29,8 @@ def batches_of(
                 rows = order[rows]
             yield tuple(_rows_of(array, rows) for array in dataset)
     elif isinstance(dataset, keras.utils.PyDataset):
-        for index in range(dataset.num_batches):
+        end = dataset.num_batches
+        for index in count() if end is None else range(end):
             yield dataset[index]
     elif _is_tf_dataset(dataset):
         yield from dataset.as_numpy_iterator()

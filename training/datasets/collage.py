@@ -8,6 +8,7 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet, image_folder
+from keras_gsp.embeddings.labeled_batches import batches_of
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.own_images import merged_sides
 
@@ -204,5 +205,5 @@ def load_pictures(
     batches = gsp.data.evaluation_batches(
         images.paths, size=cell_size, resize=cell_size, batch_size=256
     )
-    pixels = np.concatenate([batch.numpy() for batch in batches])
+    pixels = np.concatenate(list(batches_of(batches)))
     return replace(images, images=pixels, paths=None)

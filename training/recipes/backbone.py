@@ -8,6 +8,7 @@ import keras
 
 import keras_gsp as gsp
 from keras_gsp.embeddings.compat import layers_at_any_depth
+from training.recipes.depthwise import use_products
 from training.recipes.glyph_network import (
     CHARACTERS,
     PIXELS,
@@ -57,8 +58,11 @@ def _network(recipe, image_shape, pixels):
         build = partial(
             keras.applications.MobileNetV2, alpha=recipe.backbone_width
         )
+        network = _application(build, image_shape, weights)
+        if keras.backend.backend() == "jax":
+            use_products(network)
         scaling = keras.layers.Rescaling(1 / 127.5, -1.0)
-        return _application(build, image_shape, weights), scaling(pixels)
+        return network, scaling(pixels)
     if name == "resnet50":
         build = keras.applications.ResNet50
         scaling = keras.layers.Rescaling(1.0, RESNET_OFFSET)

@@ -3,12 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
+import keras
 import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet
+from keras_gsp.data.host_batches import HostBatches
 from keras_gsp.data.preprocessing import agreed
-from keras_gsp.data.untuned import untuned
+from keras_gsp.data.untuned import has_tensorflow, tf, untuned
+from keras_gsp.embeddings.labeled_batches import batches_of
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 
@@ -50,16 +53,13 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
     )
 
     def pool(classes, problem):
-        import tensorflow as tf
-
         generator = np.random.default_rng((recipe.seed, int(problem)))
         rows = [
             np.resize(generator.permutation(rows_of_class[label]), size)
             for label in classes
         ]
-        indices = tf.data.Dataset.from_tensor_slices(np.stack(rows))
         seed = int(generator.integers(2**31))
-        return _augmented(recipe, images, indices, seed=seed)
+        return _augmented(recipe, images, _index_batches(rows), seed=seed)
 
     return pool
 
@@ -74,10 +74,9 @@ def evaluation_batches(
     """Returns all images once, cropped as recipe and trained encoder say."""
     preprocessing = expected_preprocessing(recipe, encoder)
     if _is_whole(recipe):
-        import tensorflow as tf
-
-        indices = tf.data.Dataset.range(len(images)).batch(batch_size)
-        return _whole_images(images, indices)
+        ends = range(batch_size, len(images), batch_size)
+        rows = np.split(np.arange(len(images)), ends)
+        return _whole_images(images, _index_batches(rows))
     return gsp.data.evaluation_batches(
         images.paths if images.images is None else images.images,
         images.labels,
@@ -114,7 +113,7 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
 
     def loaded(images):
         batches = evaluation_batches(recipe, images)
-        pixels = np.concatenate([pixels.numpy() for pixels, _ in batches])
+        pixels = np.concatenate([pixels for pixels, _ in batches_of(batches)])
         return replace(images, images=pixels, paths=None)
 
     return splits.mapped(loaded)
@@ -123,11 +122,7 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
 def _augmented(recipe, images, indices, *, positions=None, **settings):
     """Returns the batches of `indices`, cropped and flipped at random."""
     if _is_whole(recipe):
-        if positions is not None:
-            import tensorflow as tf
-
-            indices = indices.map(lambda rows: tf.gather(rows, positions))
-        return _whole_images(images, indices)
+        return _whole_images(images, indices, positions)
     return gsp.data.augmented_batches(
         images.paths if images.images is None else images.images,
         images.labels,
@@ -145,14 +140,18 @@ def _is_whole(recipe):
     return recipe.cache_images or preprocessing_of(recipe) is None
 
 
-def _whole_images(images, indices):
-    import tensorflow as tf
-
+def _whole_images(images, indices, positions=None):
     if images.images is None:
         raise ValueError(
             "`crop_size` must be given for images on disk. "
             "Received: crop_size=None."
         )
+    if not has_tensorflow():
+        places = slice(None) if positions is None else positions
+        given = indices, images.images, images.labels, None
+        return HostBatches(*given, positions=places)
+    if positions is not None:
+        indices = indices.map(lambda rows: tf.gather(rows, positions))
     pixels = tf.constant(images.images)
     labels = tf.constant(images.labels)
     batches = indices.map(
@@ -160,3 +159,26 @@ def _whole_images(images, indices):
         num_parallel_calls=1,
     )
     return untuned(batches.prefetch(4))
+
+
+def _index_batches(rows):
+    """Returns the given rows of each batch, as batches of positions."""
+    if not has_tensorflow():
+        return _Rows(rows)
+    ragged = tf.ragged.constant(rows, "int64", 1)
+    return tf.data.Dataset.from_tensor_slices(ragged)
+
+
+class _Rows(keras.utils.PyDataset):
+    """Positions of each batch, for a host without TensorFlow."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+
+    @property
+    def num_batches(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]

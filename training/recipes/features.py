@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
+from keras_gsp.embeddings.labeled_batches import batches_of
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.storage.whole import whole_file
 from training.datasets.glyphs import CELL
@@ -75,7 +76,7 @@ def _computed(recipe, backbone, images):
     batches = evaluation_batches(recipe, images)
     parts, predict = [], predictor(backbone)
     with tqdm(total=len(images), desc="features", unit="image") as bar:
-        for pixels, _ in batches.as_numpy_iterator():
+        for pixels, _ in batches_of(batches):
             features = predict(pixels)
             parts.append(features.astype("float16"))
             bar.update(len(features))

@@ -1,6 +1,7 @@
 """The compiled learner of a recipe."""
 
 import warnings
+from itertools import islice
 from typing import Any
 
 import keras
@@ -8,7 +9,7 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet
-from keras_gsp.embeddings.labeled_batches import encoded
+from keras_gsp.embeddings.labeled_batches import batches_of, encoded
 from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
 from training.recipes.batches import evaluation_batches, training_batches
@@ -117,10 +118,14 @@ def start_from_data(
 
     `shrinkage` is that of a projection which starts from learned whitening.
     """
-    batches = training_batches(recipe, images).take(START_BATCHES)
-    settle_statistics(recipe, learner, batches)
+
+    def batches():
+        every = batches_of(training_batches(recipe, images))
+        return islice(every, START_BATCHES)
+
+    settle_statistics(recipe, learner, batches())
     start_projection(recipe, learner, images, shrinkage)
-    start_prototypes(recipe, learner, batches)
+    start_prototypes(recipe, learner, batches())
     if recipe.whitening != "none":
         layer = learner.encoder.get_layer("whitening")
         features = features_before(learner.encoder, layer)
@@ -192,7 +197,7 @@ def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
         before = predictor(features_before(learner.encoder, settled))
     if not any("moving" in v.name for v in settled.non_trainable_variables):
         return
-    for images, _ in batches.as_numpy_iterator():
+    for images, _ in batches:
         # A batch of many chunks would not fit as a whole.
         inputs = images[:SETTLED]
         settled(inputs if before is None else before(inputs), training=True)
@@ -205,7 +210,7 @@ def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
     if recipe.prototype_start == "random" or not hasattr(layer, "adapt"):
         return
     predict = predictor(features_before(learner.encoder, layer))
-    found = [predict(images) for images, _ in batches.as_numpy_iterator()]
+    found = [predict(images) for images, _ in batches]
     features = np.concatenate(found)
     if recipe.prototype_start == "pooled":
         images = features.reshape(len(features), -1, features.shape[-1])

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_gsp.data.archives import cache_folder
+from keras_gsp.embeddings.labeled_batches import batches_of
 from keras_gsp.embeddings.processes import num_processes, predictor
 from keras_gsp.layers import Whitening
 from training.datasets.image_set import RetrievalSplits
@@ -155,7 +156,7 @@ def _rows(recipe, network, images):
         maps: Any = (images.images[i : i + 256] for i in starts)
     else:
         predict = predictor(network)
-        batches = evaluation_batches(recipe, images).as_numpy_iterator()
+        batches = batches_of(evaluation_batches(recipe, images))
         maps = (predict(pixels) for pixels, _ in batches)
     parts = [pooled(one) for one in maps]
     return {k: np.concatenate([part[k] for part in parts]) for k in POOLINGS}

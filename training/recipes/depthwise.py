@@ -1,0 +1,43 @@
+"""Depthwise convolutions as sums of products, which XLA compiles well."""
+
+from functools import partial
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_gsp.embeddings.compat import layers_at_any_depth
+
+
+def use_products(network: Any) -> None:
+    """Makes each depthwise convolution a sum of k x k products.
+
+    On JAX the gradient of its own convolution takes most of a MobileNetV2's
+    step. Weights, results and saved files are the same.
+    """
+    for layer in layers_at_any_depth(network):
+        if isinstance(layer, keras.layers.DepthwiseConv2D):
+            layer.call = partial(_convolved, layer)
+
+
+def _convolved(layer, inputs):
+    """Calls `layer` on images (batch, height, width, channels)."""
+    sides, step = layer.kernel_size, layer.strides[0]
+    if layer.padding == "same":
+        # As TensorFlow pads: what is odd comes after.
+        whole = [
+            max(k - step if n % step == 0 else k - n % step, 0)
+            for k, n in zip(sides, inputs.shape[1:3], strict=True)
+        ]
+        before = [(n // 2, n - n // 2) for n in whole]
+        inputs = ops.pad(inputs, [(0, 0), *before, (0, 0)])
+    rows, columns = (
+        [slice(i, n - k + i + 1, step) for i in range(k)]
+        for k, n in zip(sides, inputs.shape[1:3], strict=True)
+    )
+    kernel = ops.cast(layer.kernel, inputs.dtype)
+    return sum(
+        inputs[:, down, across] * kernel[i, j, :, 0]
+        for i, down in enumerate(rows)
+        for j, across in enumerate(columns)
+    )
