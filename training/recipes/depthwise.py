@@ -12,11 +12,14 @@ from keras_gsp.embeddings.compat import layers_at_any_depth
 def use_products(network: Any) -> None:
     """Makes each depthwise convolution a sum of k x k products.
 
-    On JAX the gradient of its own convolution takes most of a MobileNetV2's
-    step. Weights, results and saved files are the same.
+    For JAX on a CPU, where a step of MobileNetV2 then takes a quarter of the
+    time or less; on a GPU it takes the same. Weights and files stay as they
+    are. Dilated ones, and several results a channel, are left.
     """
     for layer in layers_at_any_depth(network):
-        if isinstance(layer, keras.layers.DepthwiseConv2D):
+        if not isinstance(layer, keras.layers.DepthwiseConv2D):
+            continue
+        if layer.dilation_rate == (1, 1) and layer.depth_multiplier == 1:
             layer.call = partial(_convolved, layer)
 
 
@@ -36,8 +39,11 @@ def _convolved(layer, inputs):
         for k, n in zip(sides, inputs.shape[1:3], strict=True)
     )
     kernel = ops.cast(layer.kernel, inputs.dtype)
-    return sum(
+    found = sum(
         inputs[:, down, across] * kernel[i, j, :, 0]
         for i, down in enumerate(rows)
         for j, across in enumerate(columns)
     )
+    if layer.use_bias:
+        found = found + ops.cast(layer.bias, inputs.dtype)
+    return layer.activation(found)
