@@ -33,6 +33,7 @@ class HostBatches(keras.utils.PyDataset):
         super().__init__()
         self.index_batches, self.positions = index_batches, positions
         self.source, self.labels, self.boxes = source, labels, boxes
+        self.names = names_with_boxes(source, boxes)
         self.preprocessing, self.augment = preprocessing, augment
         self.seed, self.first_step = seed % 2**64, first_step
 
@@ -53,7 +54,7 @@ class HostBatches(keras.utils.PyDataset):
         with ThreadPoolExecutor() as threads:
             images = list(threads.map(prepare, places, rows))
         unread = [
-            self.source[row].decode("utf-8", "replace")
+            self.names[row].decode("utf-8", "replace")
             for row, image in zip(rows, images, strict=True)
             if image is None
         ]
@@ -98,6 +99,17 @@ class HostBatches(keras.utils.PyDataset):
             raise ValueError("box")
         inside = crops.evaluation_window(self.preprocessing.crop_fraction)
         return np.add(inside(box_height, box_width), (y, x, 0, 0))
+
+
+def names_with_boxes(source: np.ndarray, boxes: Any) -> np.ndarray:
+    """Returns the names of files, with the box of each where boxes are given.
+
+    A list may take many boxes of one photograph.
+    """
+    if boxes is None or source.ndim == 4:
+        return source
+    rows = zip(source.tolist(), boxes.tolist(), strict=True)
+    return np.array([b"%s (box %d, %d, %d, %d)" % (n, *b) for n, b in rows])
 
 
 def unread_files(max_pixels: int) -> str:

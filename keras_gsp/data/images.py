@@ -10,7 +10,11 @@ import numpy as np
 
 from keras_gsp.data import crops
 from keras_gsp.data.decoding import MAX_PIXELS
-from keras_gsp.data.host_batches import HostBatches, unread_files
+from keras_gsp.data.host_batches import (
+    HostBatches,
+    names_with_boxes,
+    unread_files,
+)
 from keras_gsp.data.image_folder import names_below
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.data.untuned import has_tensorflow, tf, untuned
@@ -127,7 +131,8 @@ def augmented_batches(
         tf.data.Dataset.counter(first_step),
         index_batches.map(lambda indices: tf.gather(indices, places)),
     )
-    return _mapped(batches, prepare, source, labels, len(places), center)
+    rest = source, labels, len(places), center, source
+    return _mapped(batches, prepare, *rest)
 
 
 def evaluation_batches(
@@ -224,7 +229,9 @@ def _evaluated(source, labels, boxes, batch_size, preprocessing):
         box = tf.gather(tf.constant(boxes, "int32"), index)
         return _cut(image, preprocessing, crops.boxed_window(box, inside))
 
-    return _mapped(batches, prepare, source, labels, batch_size, preprocessing)
+    names = names_with_boxes(source, boxes)
+    own = source, labels, batch_size, preprocessing, names
+    return _mapped(batches, prepare, *own)
 
 
 def _checked_boxes(boxes, source):
@@ -258,7 +265,7 @@ def _ids(source):
     return names_below(names, os.path.dirname(os.path.abspath(names[0])))
 
 
-def _mapped(batches, prepare, source, labels, length, preprocessing):
+def _mapped(batches, prepare, source, labels, length, preprocessing, names):
     """Prepares images of (step, indices) one by one; names unreadable files."""
     # An element whose decoder raises is dropped. Each batch ends with an extra
     # row that cannot fail; if images are missing before it, the error names
@@ -292,8 +299,8 @@ def _mapped(batches, prepare, source, labels, length, preprocessing):
         indices = tf.ensure_shape(indices, (known_length,))
         checks = []
         if is_file:
-            names = tf.gather(source, indices)
-            checks = [_all_read(names, places, preprocessing.max_pixels)]
+            own = tf.gather(names, indices)
+            checks = [_all_read(own, places, preprocessing.max_pixels)]
         with tf.control_dependencies(checks):
             images = images[:-1]
             if is_open:

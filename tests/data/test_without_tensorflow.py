@@ -85,6 +85,10 @@ def test_images_are_batched_without_it(without, tmp_path):
     paths[3].write_bytes(b"no image")
     with pytest.raises(ValueError, match="readable_images.*3.png"):
         batches[1]
+    boxes = [[0, 0, 8, 8], [30, 0, 11, 30]]
+    batches = gsp.data.evaluation_batches(paths[:2], boxes=boxes)
+    with pytest.raises(ValueError, match=r"/1.png \(box 30, 0, 11, 30\)"):
+        batches[0]
 
 
 def test_training_batches_are_a_function_of_seed_and_step(without):
