@@ -31,6 +31,8 @@ class ClassProxies(ConfiguredLayer):
         proxies_regularizer: regularizer of the proxies, for example
             `gsp.losses.CenterRegularizer`. It receives the whole weight.
         proxies_constraint: constraint on the proxies.
+        trainable: `False` keeps proxies as they are set, samples that
+            `ChanceConstrainedProgramming` exchanges.
 
     Call arguments:
         embeddings: (batch, embedding_size), of any norm.

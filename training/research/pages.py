@@ -167,8 +167,10 @@ def _beside_each_other(tables):
 def _about_study(record):
     steps = sorted({row["steps"] for row in record["rows"]} - {0})
     words = " or ".join(f"{one:,}" for one in steps)
+    over = record.get("over", "classes")
     rate = (
-        "at the rate that is best on validation classes, of one seed's search"
+        f"at the rate that is best on validation {over}, of one seed's search "
+        "(the chance in that choice is not in the intervals)"
     )
     tried = {one for row in record["rows"] for one in row.get("rates") or ()}
     if len(tried) == 1:
@@ -179,7 +181,6 @@ def _about_study(record):
             "score, which takes the chance in the choice of a rate out of the "
             "scores and makes intervals a little narrower"
         )
-    over = record.get("over", "classes")
     seen = "" if over == "classes" else " of the same classes"
     return (
         f"{words} steps.\n\nThe weights with the best validation MAP@R are "
@@ -202,7 +203,7 @@ def _circumstances(record):
     found = record["environment"]
     packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
     commits = record.get("commits") or [found.get("commit") or "unknown"]
-    words = ", ".join(one[:12] for one in commits)
+    words = ", ".join(f"{x[:12]}{'-dirty' * ('dirty' in x)}" for x in commits)
     versions = f"Python {found['python']}, {packages}; commit {words}."
     return f"{text.strip()}\n\n{versions}".strip()
 

@@ -113,6 +113,7 @@ def _study(name, table):
             if is_proxy_loss(loss):
                 # Its proxies are the loss's own.
                 names = {*table.get("sampled", {}), "ccp_patience"}
+                names.discard("in_batch_weight")
                 sampled = {key: sampled[key] for key in names}
             given = sampled | given
         settings = {"loss": loss} | given | own

@@ -24,6 +24,7 @@ ACTIVITY: dict[str, tuple[Callable[[list], Any] | None, str, str]] = {
     "ccp_problem": (max, "problems", "{:.0f}"),
     "ccp_scored": (None, "scored in", "{:.0f}"),
     "ccp_covering_radius": (lambda v: v[-1], "covering radius", "{:.2f}"),
+    "ccp_far_share": (lambda v: v[-1], "far share", "{:.2f}"),
     "memory_fill": (max, "memory", "{:.0%}"),
     "regularizer_share": (lambda v: float(np.mean(v)), "share", "{:.2g}"),
     "transport_ratio": (lambda v: v[-1], "ratio", "{:.2f}"),
@@ -360,6 +361,8 @@ def at_work(activity: Mapping[str, Any]) -> str:
         if values := activity.get(name):
             low, high = (form.format(f(values)) for f in (min, max))
             texts.append(f"{word} {low if low == high else f'{low}-{high}'}")
-            if name == "regularizer_share" and max(values) < SMALL_SHARE:
-                texts[-1] += " (too small to be evidence)"
+            few = sum(value < SMALL_SHARE for value in values)
+            if name == "regularizer_share" and few:
+                who = "" if few == len(values) else f"{few} of {len(values)} "
+                texts[-1] += f" ({who}too small to be evidence)"
     return ", ".join(texts)

@@ -62,8 +62,8 @@ class GeneralizedSumPooling(FeaturePooling):
             Default 0.3. Use less for images with a small subject.
         inverse_temperature: sharpness of the transport, positive, for costs
             (distances) in [0, 2]. Default 20.0; the paper's 5.0 was too soft
-            on photographs and among clutter. 40 to 80 where most of an image
-            distracts.
+            among clutter, where 40 to 80 are better still; on photographs
+            the two are not told apart.
         power: exponent of a generalized mean of the weighted features, at
             least 1. Default 1.0: the weighted sum. Above 1, weighted features
             are clipped below at 1e-6, as in GeM.

@@ -274,9 +274,13 @@ def test_a_table_says_where_a_method_did_not_act():
     ):
         row = {"method": "ccp-gsp", "activity": {"ccp_scored": scored}}
         assert method_name(row) == name
-    for share, is_small in ((0.049, True), (0.051, False)):
-        text = at_work({"regularizer_share": [0.01, share]})
-        assert ("too small to be evidence" in text) == is_small
+    for shares, remark in (
+        ([0.01, 0.049], " (too small to be evidence)"),
+        ([0.01, 0.051], " (1 of 2 too small to be evidence)"),
+        ([0.05, 0.051], ""),
+    ):
+        text = at_work({"regularizer_share": shares})
+        assert text == f"share {shares[0]}-{shares[1]}{remark}"
 
 
 def test_too_few_classes_are_refused_before_training(
