@@ -3,7 +3,7 @@
 import csv
 import os
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -182,11 +182,14 @@ def _decided(rows, root, decisions):
             f"{decisions} must have {expectation}. Received: {received}."
         )
 
-    left = {os.path.abspath(row["path"]): row for row in rows}
+    places = defaultdict(list)
+    for place, row in enumerate(rows):
+        places[os.path.abspath(row["path"])].append(place)
+    left = dict(enumerate(rows))
     classes = {row["label"] for row in rows}
     given = _table(decisions, ("path", "decision", "label"), "decisions")
     names = [os.path.abspath(Path(root) / row["path"]) for row in given]
-    if unknown := [name for name in names if name not in left]:
+    if unknown := [name for name in names if name not in places]:
         some = f"{len(unknown):,} of {len(names):,} paths of images"
         refuse("known images", f"{some} that are not there: {unknown[:5]}")
     counts = Counter(names)
@@ -196,12 +199,15 @@ def _decided(rows, root, decisions):
             refuse("one decision for an image", f"two for {name}")
         if decision not in DECISIONS:
             refuse(f"one of {', '.join(DECISIONS)}", decision)
+        place, *others = places[name]
+        if others:
+            refuse("images of one row", f"{1 + len(others)} rows of {name}")
         if decision == "drop":
-            del left[name]
+            del left[place]
         elif decision == "relabel":
             if label not in classes:
                 refuse("a class of the images to relabel with", label)
-            left[name] = left[name] | {"label": label}
+            left[place] = left[place] | {"label": label}
     if not left:
         refuse("an image to keep", f"{len(rows)} dropped")
     return list(left.values())

@@ -242,7 +242,7 @@ def _checked_boxes(boxes, source):
             f"height. Received: {boxes.dtype} of shape {boxes.shape}."
         )
     whole = np.rint(boxes)
-    is_bad = ~(whole >= [0, 0, 1, 1]).all(axis=1)
+    is_bad = ~((whole >= [0, 0, 1, 1]) & (whole < 2**30)).all(axis=1)
     if source.ndim == 4:
         height, width = source.shape[1:3]
         is_bad |= (whole[:, :2] + whole[:, 2:] > [width, height]).any(axis=1)

@@ -204,7 +204,10 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     for layer in layers_at_any_depth(encoder):
         found.append(getattr(layer, "preprocessing", None))
         if getattr(layer, "takes_originals", False):  # Its encoders do not.
-            return found[-1] or Preprocessing(None, None)
+            inner = preprocessing_of(layer.first)
+            background = inner.background if inner else WHITE
+            own = {"channels": layer.input_shape[-1], "background": background}
+            return found[-1] or Preprocessing(None, None, **own)
     found = [one for one in found if isinstance(one, Preprocessing)]
     return agreed({f"layer {n}": one for n, one in enumerate(found)})
 

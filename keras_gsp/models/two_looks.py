@@ -38,9 +38,10 @@ class TwoLooks(keras.Model):
             `first`.
         window: side of the box as a share of the image's, in (0, 1]: of all
             such boxes the one with most pooled mass. `None`: along each axis
-            the central share `mass` of the pooled mass and half a cell on
-            either side, then the square around it, moved into the image. Mass
-            spread over everything gives the whole image.
+            the central share `mass` of the pooled mass, its length divided by
+            `mass`, and half a cell on either side; then the square around it,
+            moved into the image. Mass spread over everything gives the whole
+            image.
         mass: that share, in (0, 1].
         combine: `"sum"` of the two l2-normalized embeddings,
             `"concatenate"`, `"first"` or `"second"`. The result is
@@ -60,7 +61,8 @@ class TwoLooks(keras.Model):
     Raises:
         ValueError: an argument outside its range; an encoder for images of
             unknown size; a first encoder without exactly one pooling of a
-            feature map that has weights; a sum of different sizes.
+            feature map that has weights; a sum of different sizes; a second
+            encoder of other channels, or with `combine="first"`.
 
     Example:
 
@@ -103,12 +105,23 @@ class TwoLooks(keras.Model):
         check_interval("(0, 1]", mass=mass)
         if window is not None:
             check_interval("(0, 1]", window=window)
+        if second is not None and combine == "first":
+            raise ValueError(
+                '`second` must be None with combine="first", which does not '
+                f"use it. Received: second={second.name}."
+            )
         images = keras.Input((None, None, input_of(first).shape[-1]))
         whole = Crop(_image_size("first", first), name="whole")(images)
         embedding, weights = _with_weights(first)(whole)
         boxes = Boxes(window, mass, name="boxes")([images, weights])
         near = first if second is None else second
         size = _image_size("second", near)
+        channels = [input_of(one).shape[-1] for one in (first, near)]
+        if channels[0] != channels[1]:
+            raise ValueError(
+                "`first` and `second` must take images of as many channels. "
+                f"Received: {channels[0]} and {channels[1]}."
+            )
         crops = Crop(size, name="crops")([images, boxes])
         looks = [embedding, embedding_of(near(crops))]
         super().__init__(images, _combined(looks, combine), name=name)
@@ -120,7 +133,7 @@ class TwoLooks(keras.Model):
         self.preprocessing = preprocessing
         self.jit_compile = False  # It would compile every size of image.
 
-        # Bound methods: Keras would track and save the models once more.
+        # In a closure: Keras would track and save the models once more.
         @cache
         def finders(num_boxes):
             several = Boxes(window, mass, num_boxes)([images, weights])
@@ -128,9 +141,13 @@ class TwoLooks(keras.Model):
             models = [keras.Model(images, x) for x in (several, crops)]
             for model in models:
                 model.jit_compile = False
-            return [model.predict for model in models]
+            return models
 
         self._finders = finders
+
+    def finder(self) -> keras.Model:
+        """Returns the model from images to boxes; weights are shared."""
+        return self._find(None)[0]
 
     def boxes(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
         """Returns (batch, 4): top, left, bottom, right, in [0, 1].
@@ -140,7 +157,7 @@ class TwoLooks(keras.Model):
         4), each the best `window` once the mass in those before it is gone, at
         most as many as have room beside each other. They may overlap.
         """
-        return self._find(num_boxes)[0](images, verbose=0)
+        return self._find(num_boxes)[0].predict(images, verbose=0)
 
     def crops(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
         """Returns what the second encoder sees of each box, float32.
@@ -148,7 +165,7 @@ class TwoLooks(keras.Model):
         (batch, height, width, channels), or with `num_boxes` (batch,
         num_boxes, height, width, channels).
         """
-        return self._find(num_boxes)[1](images, verbose=0)
+        return self._find(num_boxes)[1].predict(images, verbose=0)
 
     def _find(self, num_boxes):
         check_count(is_optional=True, num_boxes=num_boxes)
@@ -291,7 +308,8 @@ def _windows(weights, window, count):
     for _ in range(count):
         held = full_matmul(full_matmul(of_rows, weights), of_columns.T)
         held = ops.reshape(held, (-1, len(tops) * len(lefts)))
-        best = ops.argmax(held, axis=1)
+        # Converters to ONNX know no `argmax`.
+        best = ops.top_k(held, 1)[1][:, 0]
         row, column = best // len(lefts), best % len(lefts)
         top = ops.take(ops.convert_to_tensor(tops), row)
         left = ops.take(ops.convert_to_tensor(lefts), column)

@@ -138,6 +138,7 @@ class RetrievalGuarantee(WithConfig):
                 found.right, found.classes, coverage, "coverage"
             )
             if math.isinf(radius) and gallery._widened() is None:
+                gallery._restore(former)
                 missed = np.mean(np.isinf(found.right))
                 raise ValueError(
                     "`gallery` must find an item of the right class for the "

@@ -9,6 +9,8 @@ from keras_gsp.retrieval.index.columns import blocks_of
 
 # Neighbors that a search is asked for.
 LOOKED_AT = 50
+# At most so many until the item of the right class is among them.
+MOST_LOOKED_AT = 16_384
 # Share of the true neighbors that an engine which cannot be copied must find.
 LEAST_RECALL = 0.98
 
@@ -85,14 +87,25 @@ def _as_served(gallery, embeddings, labels, standing, right):
         gallery.save(f"{folder}/copy")
         copy = type(gallery).load(f"{folder}/copy")
     copy.upsert(embeddings, labels, ids, columns)
-    found = copy.search(embeddings, 2 * LOOKED_AT, exclude_ids=list(ids))
-    served = np.full(count, np.inf)
-    for row, own in enumerate(standing):
-        is_right = np.isin(found.ids[row], ids[np.array(own, int)])
-        served[row] = found.distances[row, is_right].min(initial=np.inf)
-    # The list ends before the item: not missed, but farther.
-    is_cut = found.distances[:, -1] <= right
-    return np.where(is_cut, right, served)
+    served, rows, k = np.full(count, np.inf), np.arange(count), 2 * LOOKED_AT
+    most = min(len(copy) - 1, MOST_LOOKED_AT)
+    while len(rows):
+        k, cut = min(k, most), []
+        for some in blocks_of(rows, max(1, 10**7 // k)):
+            own = list(ids[some])
+            found = copy.search(embeddings[some], k, exclude_ids=own)
+            for row, near, at in zip(
+                some, found.ids, found.distances, strict=True
+            ):
+                is_right = np.isin(near, ids[np.array(standing[row], int)])
+                served[row] = at[is_right].min(initial=np.inf)
+                # The list may end before the item.
+                if not is_right.any() and at[-1] <= right[row] < np.inf:
+                    cut.append(row)
+        if k == most:
+            break
+        rows, k = np.array(cut, int), 4 * k
+    return served
 
 
 def _check_recall(gallery, embeddings, found):

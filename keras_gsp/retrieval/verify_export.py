@@ -21,8 +21,7 @@ def verify_export(
 
     Args:
         path: the folder: a SavedModel, ONNX, LiteRT, or a saved `Retriever`.
-        largest_distance: to the stored embedding, relative to its length where
-            that is above 1.
+        largest_distance: to the stored embedding, relative to its length.
 
     Returns:
         A dict: `num_canaries` and `largest_distance`, the one found.

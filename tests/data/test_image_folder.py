@@ -154,6 +154,17 @@ def test_a_relative_folder_and_a_list_take_decisions_too(
     decisions = listed(tmp_path / "d.csv", ("cat/1.jpg", "relabel", "b"))
     found = gsp.data.csv_list(images, decisions=decisions)
     assert found.names.tolist() == ["a", "b", "b"]
+    # Boxes of one image are rows of their own, which no decision tells apart.
+    images.write_text(
+        "path,label,x,y,width,height\n"
+        "cat/0.jpg,a,0,0,2,2\ncat/0.jpg,b,2,2,2,2\ncat/1.jpg,a,0,0,2,2\n"
+    )
+    decisions = listed(tmp_path / "d.csv", ("cat/1.jpg", "drop", ""))
+    found = gsp.data.csv_list(images, decisions=decisions)
+    assert found.boxes.tolist() == [[0, 0, 2, 2], [2, 2, 2, 2]]
+    decisions = listed(tmp_path / "d.csv", ("cat/0.jpg", "drop", ""))
+    with pytest.raises(ValueError, match="images of one row.*2 rows of.*0.jpg"):
+        gsp.data.csv_list(images, decisions=decisions)
     # A class whose images all go is gone.
     rows = [(f"dog/{i}.jpg", "relabel", "cat") for i in range(3)]
     decisions = listed(tmp_path / "d.csv", *rows)

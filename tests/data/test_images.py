@@ -156,7 +156,12 @@ def test_a_box_outside_its_picture_is_refused_by_name(files):
         match=r"gray.jpg \(box 50, 0, 31, 60",
     ):
         list(batches)
-    for wrong in ([[0, 0, 9]] * 2, [[0, 0, 0, 9]] * 2, [[-1, 0, 9, 9]] * 2):
+    for wrong in (
+        [[2**32, 0, 9, 9]] * 2,
+        [[0, 0, 9]] * 2,
+        [[0, 0, 0, 9]] * 2,
+        [[-1, 0, 9, 9]] * 2,
+    ):
         with pytest.raises(ValueError, match="`boxes` must"):
             gsp.data.evaluation_batches(files[:2], boxes=wrong)
 

@@ -7,6 +7,8 @@ from PIL import Image
 
 import keras_gsp as gsp
 from keras_gsp.models.two_looks import Boxes, Crop
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+from tests.compiled import on_tensorflow
 
 
 def rng():
@@ -242,6 +244,20 @@ def test_export_answers_alike(tmp_path):
     np.testing.assert_allclose(served, looks(images), atol=1e-5)
 
 
+@on_tensorflow
+def test_served_it_has_boxes_whatever_it_combines():
+    black = gsp.data.Preprocessing(16, 18, background=(0, 0, 0))
+    first = encoder_of(preprocessing=black)
+    looks = gsp.models.TwoLooks(first, combine="first")
+    images = rng().integers(0, 256, (1, 30, 20, 3))
+    for model in (looks, gsp.models.truncate_encoder(looks, 4)):
+        served = ServedEncoder(model)
+        np.testing.assert_array_equal(served.looks(images), looks.boxes(images))
+        # The first look's, but for the size.
+        assert served.background == (0, 0, 0)
+        assert served.image_shape == (None, None, 3)
+
+
 def pooled(side, layer, **options):
     backbone = keras.Sequential([keras.Input((side, side, 3)), layer])
     pooling = gsp.layers.GeneralizedSumPooling(4)
@@ -255,6 +271,10 @@ def small_tokens():
 
 def of_any_size():
     return pooled(None, keras.layers.Conv2D(8, 2))
+
+
+def gray():
+    return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
 
 
 def average():
@@ -271,6 +291,8 @@ def test_refusals():
         (of_any_size, {}, "`first` must take images of a known size"),
         (encoder_of, {"second": of_any_size}, "`second` must take"),
         (encoder_of, {"second": lambda: encoder_of(size=5)}, r"\[6, 5\]"),
+        (encoder_of, {"second": gray}, "channels. Received: 3 and 1"),
+        (encoder_of, {"second": encoder_of, "combine": "first"}, "`second`"),
     ]:
         second = options.pop("second", lambda: None)()
         with pytest.raises(ValueError, match=match):

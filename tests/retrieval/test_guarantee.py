@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.retrieval import ExactIndex, RetrievalGuarantee
+from keras_gsp.retrieval import (
+    ExactIndex,
+    RetrievalGuarantee,
+    held_out_searches,
+)
 from keras_gsp.retrieval.guarantee import class_quantile, classes_needed
 
 
@@ -70,10 +74,28 @@ def test_the_promise_holds_for_the_lists_of_an_engine_with_one_probe(text):
     assert (guarantee.set_sizes(found.distances) == 0).mean() < 0.09
 
 
+def test_an_engine_is_asked_until_the_item_is_in_its_list(monkeypatch):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(5)
+    index = gsp.retrieval.FaissIndex(
+        *drawn(rng, np.arange(60), 6, noise=2.5), factory="IVF4,Flat"
+    )
+    held_out = drawn(rng, np.arange(200, 240), 5, noise=2.5)
+    long = held_out_searches.held_out_searches(index, *held_out).right
+    monkeypatch.setattr(held_out_searches, "LOOKED_AT", 2)
+    short = held_out_searches.held_out_searches(index, *held_out).right
+    # A longer list may look into another cluster, and miss fewer.
+    is_found = np.isfinite(short)
+    np.testing.assert_array_equal(short[is_found], long[is_found])
+    assert np.isinf(short).mean() - np.isinf(long).mean() < 0.05
+    assert 0.1 < np.isinf(long).mean() < 0.5  # one probe misses some
+
+
 def test_an_engine_that_misses_too_much_is_refused(monkeypatch):
     pytest.importorskip("faiss")
     rng = np.random.default_rng(5)
-    index = gsp.retrieval.FaissIndex(*drawn(rng, np.arange(150), 6))
+    rows = drawn(rng, np.arange(150), 6)
+    index = gsp.retrieval.FaissIndex(*rows, factory="IVF4,Flat")
     held_out = drawn(rng, np.arange(200, 300), 6)
 
     def nothing(self, queries, asked, **options):
@@ -82,6 +104,7 @@ def test_an_engine_that_misses_too_much_is_refused(monkeypatch):
     monkeypatch.setattr(gsp.retrieval.FaissIndex, "_proposed", nothing)
     with pytest.raises(ValueError, match=r"misses 1\.000 of them"):
         RetrievalGuarantee.calibrate(encoder(), index, held_out)
+    assert index.parameters is None  # as before
 
 
 @pytest.mark.parametrize("coverage", [0.8, 0.95])

@@ -9,6 +9,7 @@ from keras_gsp.retrieval import (
     export_retriever,
     verify_export,
 )
+from keras_gsp.retrieval.serving.canaries import Canaries
 from keras_gsp.storage.checksums import write_checksums
 from tests.compiled import on_tensorflow
 from tests.retrieval.test_retriever import means, photos  # noqa: F401
@@ -32,6 +33,14 @@ def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
     write_checksums(path)
     with pytest.raises(FileNotFoundError, match="canaries.npz"):
         verify_export(path)
+
+
+def test_canaries_move_by_a_share_of_their_length():
+    rows = 1e-4 * np.eye(3)
+    canaries = Canaries(["a", "b", "c"], [], rows, None)
+    assert canaries.check(rows * 1.0005, 1e-3) < 1e-3
+    with pytest.raises(RuntimeError, match="1 of 3 that moved: b: 1.4"):
+        canaries.check(rows[[0, 2, 2]], 1e-3)
 
 
 def test_canaries_of_another_encoder_are_refused(photos, tmp_path):  # noqa: F811

@@ -163,6 +163,12 @@ class FaissIndex(ApproximateIndex):
             _set_parameters(engine, self.parameters)
         return self.parameters
 
+    def _restore(self, parameters):
+        if parameters != self.parameters:
+            self.parameters = parameters
+            with self._threads.alone():
+                _set_parameters(self._engine.index, parameters or "nprobe=1")
+
     def _write(self, folder):
         import_faiss().write_index(self._engine.index, str(folder / FILE))
         return {"origin": self._engine.origin.tolist()}

@@ -161,8 +161,17 @@ class SearchIndex:
         return nearest_groups(found, things, int(k), most)
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Finds the nearest items of each query by comparing with all."""
-        return self._found_exactly(self._checked(queries, k)[0], int(k))
+        """Finds the nearest items of each query by comparing with all.
+
+        A query is one vector, (queries, size).
+        """
+        rows, sizes = self._checked(queries, k)
+        if len(np.shape(queries)) == 3:
+            raise ValueError(
+                "`queries` must be (queries, size): a thing of several "
+                f"photographs takes `search`. Received: {np.shape(queries)}."
+            )
+        return self._found_exactly(rows, int(k))
 
     def upsert(
         self,
@@ -218,6 +227,9 @@ class SearchIndex:
     def _widened(self) -> str | None:
         """Lets an engine look more widely; `None` where it cannot."""
         return None
+
+    def _restore(self, parameters: Any) -> None:
+        """Undoes `_widened`."""
 
     def _keep(self, name: str, value: Any) -> None:
         """Called when `match` or `space` were assigned."""

@@ -12,7 +12,7 @@ from keras_gsp.retrieval.space import SpaceFingerprint
 
 FILE = "canaries.npz"
 MOST = 12
-# Distance between embeddings of length 1.
+# Distance as a share of the length.
 MOVED = 1e-3
 
 
@@ -55,7 +55,7 @@ class Canaries:
         """Returns the largest distance; `RuntimeError` names what moved."""
         lengths = np.linalg.norm(self.embeddings, axis=1)
         distances = np.linalg.norm(found - self.embeddings, axis=1)
-        distances /= np.maximum(lengths, 1.0)
+        distances /= np.maximum(lengths, 1e-12)
         moved = [
             f"{name}: {distance:.2g}"
             for name, distance in zip(self.ids, distances, strict=True)

@@ -15,6 +15,7 @@ from keras_gsp.data.decoding import (
 )
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.data.untuned import tf
+from keras_gsp.embeddings.compat import layers_at_any_depth
 from keras_gsp.embeddings.labeled_batches import embedding_of
 from keras_gsp.embeddings.model_input import embedding_tensor
 from keras_gsp.models.lora import merge_lora
@@ -71,10 +72,10 @@ class ServedEncoder:
             encoder, index, crop_fraction, self.image_shape[:2]
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
-        self.looks = None
-        if getattr(encoder, "takes_originals", False):
-            boxes = encoder.get_layer("boxes").output
-            self.looks = keras.Model(encoder.inputs, boxes)
+        # The model of boxes, where the encoder is a `TwoLooks` or holds one.
+        layers = layers_at_any_depth(encoder)
+        looks = [x for x in layers if getattr(x, "takes_originals", False)]
+        self.looks = looks[0].finder() if looks else None
 
     @property
     def dtype(self) -> str:
@@ -105,7 +106,7 @@ class ServedEncoder:
             return tf.io.serialize_tensor(image) if is_open else image
 
         def decoded(contents, boxes):
-            boxes = tf.cast(tf.round(boxes), "int32")
+            given, boxes = boxes, _rounded(boxes)
             nothing = tf.zeros([side or 1 for side in shape], "uint8")
             if is_open:
                 nothing = tf.io.serialize_tensor(nothing)
@@ -116,7 +117,7 @@ class ServedEncoder:
                 status = tf.cond(
                     tf.reduce_all(is_read),
                     lambda: status,
-                    lambda: _reasons(contents, boxes, status, limit),
+                    lambda: _reasons(contents, boxes, given, status, limit),
                 )
             if is_open:
                 content = tf.where(is_read[0], images[0], nothing)
@@ -206,6 +207,14 @@ def _checked_box(box):
     return found
 
 
+def _rounded(boxes):
+    """Whole pixels; a box that is smaller than one becomes too large."""
+    is_given = tf.reduce_any(boxes != 0, axis=1, keepdims=True)
+    is_small = is_given & ~tf.reduce_all(boxes[:, 2:] >= 1, 1, keepdims=True)
+    refused = tf.constant([0, 0, 2**30, 2**30], "int32")
+    return tf.where(is_small, refused, tf.cast(tf.round(boxes), "int32"))
+
+
 def _expected_cut(encoder, index, crop_fraction, size):
     """Crop fraction and background; 1.0 and white where neither knows them."""
     if crop_fraction not in ("auto", None) and (
@@ -272,17 +281,17 @@ def like_leading(
     }
 
 
-def _reasons(contents, boxes, status, max_pixels):
+def _reasons(contents, boxes, given, status, max_pixels):
     """Replaces the status of images refused for their size or their box."""
     nothing = tf.zeros([2], "int64")
     sides, is_read = _each(upright_sides, (contents,), nothing)
 
     def text(rows):
-        words = tf.strings.as_string(rows)
+        words = tf.strings.as_string(rows, shortest=rows.dtype.is_floating)
         return tf.strings.reduce_join(words, 1, separator=", ")
 
     message = "outside of its (" + text(sides[:, ::-1]) + ") pixels: box=("
-    message += text(boxes) + ")"
+    message += text(given) + ")"
     is_bad = is_read & ~are_inside(boxes, sides)
     status = tf.where(is_bad, message, status)
     pixels = tf.reduce_prod(sides, axis=1)

@@ -151,6 +151,8 @@ def test_answers_are_those_of_sorting_all_distances(kind, tmp_path):
             expected = np.where(np.array(numbers) < 0, -1, labels[numbers])
             np.testing.assert_array_equal(found.labels.ravel(), expected)
     same(index.search_exactly(queries, 7), index.search(queries, 7))
+    with pytest.raises(ValueError, match="takes `search`"):
+        index.search_exactly(queries[None], 7)
     same(index.search(rows[2], 2), index.search(rows[2:3], 2))
     measured = search_recall(index, queries, np.arange(8) % 7, k=5)
     assert measured["recall"] == 1.0 and measured["num_queries"] == 8

@@ -343,24 +343,36 @@ def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
     export_retriever(encoder, index, path, neighbors=3, group_by="product")
     assert verify(path)["group_by"] == "product"
     boxes = np.array(
-        [[0, 0, 0, 0], [5, 7, 20, 24], [30, 0, 90, 5], [-1, 0, 5, 5]], "f4"
+        [
+            *([0, 0, 0, 0], [5, 7, 20, 24], [30, 0, 90, 5], [-1, 0, 5, 5]),
+            *([0.25, 0.25, 0.5, 0.5], [0.1, 0.1, 0.6, 0.6]),  # shares
+        ],
+        "f4",
     )
     pairs = ["image_bytes", "boxes"]
     ((found, part), (items,)) = (
         answers_here(questions)
         for questions in (
             [
-                (path, "search_boxes", pairs, [files[:4], boxes]),
+                (
+                    path,
+                    "search_boxes",
+                    pairs,
+                    [files[[0, 1, 2, 3, 0, 0]], boxes],
+                ),
                 (path, "embed", BYTES, files),
             ],
             [(path, "items", BYTES, files.reshape(2, 5))],
         )
     )
     status = found["status"].tolist()
+    sides = pixels_of(files[:1])[0].shape
     assert status[:2] == ["ok", "ok"]
     assert status[2:] == [
         "outside of its (63, 36) pixels: box=(30, 0, 90, 5)",
         "outside of its (45, 36) pixels: box=(-1, 0, 5, 5)",
+        f"outside of its {sides} pixels: box=(0.25, 0.25, 0.5, 0.5)",
+        f"outside of its {sides} pixels: box=(0.1, 0.1, 0.6, 0.6)",
     ]
     batch = gsp.data.evaluation_batches(
         files[1:2], size=24, resize=24, boxes=boxes[1:2]
