@@ -48,7 +48,7 @@ def held_out_searches(
     names, codes, counts = np.unique(
         labels, return_inverse=True, return_counts=True
     )
-    right = np.full(len(labels), np.inf)
+    right, farthest = np.full((2, len(labels)), np.inf)
     standing: list[Any] = [()] * len(labels)
     shown = rng.choice(sizes, len(labels))
     for code in np.flatnonzero(counts > 1):
@@ -58,10 +58,11 @@ def held_out_searches(
             others = rng.permutation(members[members != place])
             standing[place] = others[: shown[place]]
             near = own[np.searchsorted(members, standing[place])] - row
-            right[place] = np.linalg.norm(near, axis=1).min()
+            away = np.linalg.norm(near, axis=1)
+            right[place], farthest[place] = away.min(), away.max()
     found = gallery.search(embeddings, LOOKED_AT)
     if hasattr(gallery, "gallery") and gallery.kind != "exact":
-        right = _as_served(gallery, embeddings, labels, standing, right)
+        right = _as_served(gallery, embeddings, labels, standing, farthest)
     elif gallery.kind != "exact":
         _check_recall(gallery, embeddings, found)
     left = rng.choice(known, len(labels))[:, None]
@@ -75,7 +76,7 @@ def held_out_searches(
     )
 
 
-def _as_served(gallery, embeddings, labels, standing, right):
+def _as_served(gallery, embeddings, labels, standing, farthest):
     """Distances to the nearest item of the class that the engine finds."""
     some = gallery.items(gallery.ids()[:1])
     count = len(labels)
@@ -99,8 +100,8 @@ def _as_served(gallery, embeddings, labels, standing, right):
             ):
                 is_right = np.isin(near, ids[np.array(standing[row], int)])
                 served[row] = at[is_right].min(initial=np.inf)
-                # The list may end before the item.
-                if not is_right.any() and at[-1] <= right[row] < np.inf:
+                # The list may end before an item of the class.
+                if not is_right.any() and at[-1] <= farthest[row] < np.inf:
                     cut.append(row)
         if k == most:
             break
