@@ -124,7 +124,8 @@ class Retriever:
                 (height, width, channels), uint8, or a list of these.
             k: number of neighbors, at least 1.
             box: part of each query to search with, in pixels of the upright
-                image: x, y, width, height.
+                image: x, y, width, height. It is cut as whole images are, by
+                default to the central square.
             **options: those of the index's `search`: `group_by`, `where`, ...
 
         Raises:

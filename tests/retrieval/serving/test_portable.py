@@ -89,10 +89,10 @@ def test_files_agree_with_keras_and_carry_their_gallery(
 @pytest.mark.parametrize("export", [export_onnx, export_litert])
 def test_two_looks_are_exported(export, tmp_path):
     skip_without_onnx(export)
-    looks = gsp.models.TwoLooks(small_encoder(), window=0.5)
+    cut = gsp.data.Preprocessing((48, 24), None)
+    looks = gsp.models.TwoLooks(small_encoder(), window=0.5, preprocessing=cut)
     images = np.repeat(IMAGES, 2, axis=1)
-    options = {"sample_images": images, "image_size": (48, 24)}
-    export(looks, tmp_path / "e", **options)
+    export(looks, tmp_path / "e", sample_images=images)
     found = PortableEncoder(tmp_path / "e").embed(images)
     np.testing.assert_allclose(found, looks(images), atol=1e-5)
 
