@@ -127,7 +127,9 @@ class Cell:
         if not files:
             return
         with run_lock(self.folder):
-            if not all(file.exists() for file in files):
+            # Scored too, or another process still needs its embeddings.
+            needed = [*files, *(file.parent / QUERIES for file in files)]
+            if not all(file.exists() for file in needed):
                 return
             parts = [load_test_embeddings(file.parent) for file in files]
             joined = {

@@ -224,6 +224,17 @@ def test_folds_are_scored_alone_and_together(trainer, tmp_path, monkeypatch):
     assert sorted(found) == pytest.approx(sorted(together))
     assert "folds together" in study_table(study_record(folder)).markdown()
     assert not [*folder.glob(f"c2.gap/*/{EMBEDDINGS}")]
+    # Another process has trained a fold and has yet to score it.
+    cell = study.Cell(
+        folder,
+        study.STUDIES["birds50-frozen"],
+        ("c2", "gap"),
+    )
+    for fold in range(4):
+        (runs / f"seed0-rate0.001-fold{fold}" / EMBEDDINGS).touch()
+    (runs / "seed0-rate0.001-fold2" / trial.QUERIES).unlink()
+    cell.score_together(cell.trials(1e-3, 0)[0], SPLITS)
+    assert len([*folder.glob(f"c2.gap/*/{EMBEDDINGS}")]) == 4
 
 
 def test_intervals_are_over_images_where_the_classes_are_all(trainer, tmp_path):
