@@ -62,7 +62,7 @@ class TwoLooks(keras.Model):
         ValueError: an argument outside its range; an encoder for images of
             unknown size; a first encoder without exactly one pooling of a
             feature map that has weights; a sum of different sizes; a second
-            encoder of other channels, or with `combine="first"`.
+            encoder of other channels.
 
     Example:
 
@@ -105,11 +105,6 @@ class TwoLooks(keras.Model):
         check_interval("(0, 1]", mass=mass)
         if window is not None:
             check_interval("(0, 1]", window=window)
-        if second is not None and combine == "first":
-            raise ValueError(
-                '`second` must be None with combine="first", which does not '
-                f"use it. Received: second={second.name}."
-            )
         images = keras.Input((None, None, input_of(first).shape[-1]))
         whole = Crop(_image_size("first", first), name="whole")(images)
         embedding, weights = _with_weights(first)(whole)

@@ -292,7 +292,6 @@ def test_refusals():
         (encoder_of, {"second": of_any_size}, "`second` must take"),
         (encoder_of, {"second": lambda: encoder_of(size=5)}, r"\[6, 5\]"),
         (encoder_of, {"second": gray}, "channels. Received: 3 and 1"),
-        (encoder_of, {"second": encoder_of, "combine": "first"}, "`second`"),
     ]:
         second = options.pop("second", lambda: None)()
         with pytest.raises(ValueError, match=match):
