@@ -12,9 +12,9 @@ from keras_gsp.embeddings.compat import layers_at_any_depth
 def use_products(network: Any) -> None:
     """Makes each depthwise convolution a sum of k x k products.
 
-    For JAX on a CPU, where a step of MobileNetV2 then takes a quarter of the
-    time or less; on a GPU it takes the same. Weights and files stay as they
-    are. Dilated ones, and several results a channel, are left.
+    For JAX on a CPU, where XLA's gradient of the convolution takes most of a
+    step of MobileNetV2. Weights and files stay as they are. Dilated
+    convolutions, and several results a channel, are left.
     """
     for layer in layers_at_any_depth(network):
         if not isinstance(layer, keras.layers.DepthwiseConv2D):

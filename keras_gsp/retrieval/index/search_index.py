@@ -165,7 +165,7 @@ class SearchIndex:
 
         A query is one vector, (queries, size).
         """
-        rows, sizes = self._checked(queries, k)
+        rows, _ = self._checked(queries, k)
         if len(np.shape(queries)) == 3:
             raise ValueError(
                 "`queries` must be (queries, size): a thing of several "
