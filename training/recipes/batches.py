@@ -59,7 +59,8 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
             for label in classes
         ]
         seed = int(generator.integers(2**31))
-        return _augmented(recipe, images, _index_batches(rows), seed=seed)
+        indices = _index_batches(np.stack(rows))
+        return _augmented(recipe, images, indices, seed=seed)
 
     return pool
 
@@ -162,11 +163,12 @@ def _whole_images(images, indices, positions=None):
 
 
 def _index_batches(rows):
-    """Returns the given rows of each batch, as batches of positions."""
+    """Returns the given rows of each batch; an array has one length."""
     if not has_tensorflow():
         return _Rows(rows)
-    ragged = tf.ragged.constant(rows, "int64", 1)
-    return tf.data.Dataset.from_tensor_slices(ragged)
+    if not isinstance(rows, np.ndarray):
+        rows = tf.ragged.constant(rows, "int64", 1)
+    return tf.data.Dataset.from_tensor_slices(rows)
 
 
 class _Rows(keras.utils.PyDataset):
