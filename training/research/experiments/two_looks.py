@@ -19,7 +19,11 @@ Each head starts from PCA of its features, and its learning rate and its weights
 the choice between first look, second look and the sum of both. `raw` rows train
 nothing: the best of average, maximum and GeM (powers 3 and 5) on validation
 classes, their boxes from GSP behind PCA; in `box of GSP, raw features` the box
-is the trained head's, and the best raw pooling embeds the crop. Scores are MAP@R
+is the trained head's, and the best raw pooling embeds the crop. With `--variants`,
+other boxes of the trained head (more or less of the mass, a first look at half the
+pixels or at both sizes, the median of the boxes of all prototypes), a third look
+into the second (`first` is then the sum of two), queries alone that look twice, and
+a head trained on its own crops too. Scores are MAP@R
 and P@1 in % on classes that nothing has seen but the pretrained network. Gains are
 paired, over the choice without a box, with 95 % intervals over classes and seeds or
 folds.
@@ -39,11 +43,15 @@ from keras import ops
 from tqdm import tqdm
 
 import keras_gsp as gsp
+from keras_gsp.models.encoder import features_before
 from keras_gsp.models.two_looks import Boxes, Crop
 from keras_gsp.retrieval.index.columns import blocks_of
 from training.datasets import glyphs
 from training.datasets.collage import collage_splits, load_pictures
-from training.pictures.pooling_weights import pooling_weights
+from training.pictures.pooling_weights import (
+    pooling_layer,
+    pooling_weights,
+)
 from training.recipes.backbone import build_backbone
 from training.recipes.glyph_network import CHARACTERS
 from training.recipes.recipe import Recipe
@@ -81,6 +89,8 @@ class Settings(ExperimentSettings):
     """Learning rates, chosen on validation classes."""
     rivals: bool = True
     """Whether other poolings find boxes too."""
+    variants: bool = False
+    """Whether GSP has other boxes and further looks too, on photographs."""
 
     SMALL = {"seeds": (0,), "steps": 4, "rates": (1e-3,), "rivals": False}
 
@@ -181,10 +191,19 @@ def photographs(settings: Settings, fold: int) -> Task:
     )
 
 
-def scores(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+def scores(
+    embeddings: np.ndarray, labels: np.ndarray, gallery: Any = None
+) -> dict[str, Any]:
     """Scores of l2-normalized embeddings, for each query too."""
-    rows = keras.utils.normalize(embeddings)
-    return gsp.metrics.retrieval_scores(rows, labels, per_query=True)
+    rows, other = keras.utils.normalize(embeddings), {}
+    if gallery is not None:  # Other embeddings of the same images.
+        other = {
+            "gallery_embeddings": keras.utils.normalize(gallery),
+            "gallery_labels": labels,
+            "query_groups": np.arange(len(rows)),
+            "gallery_groups": np.arange(len(rows)),
+        }
+    return gsp.metrics.retrieval_scores(rows, labels, per_query=True, **other)
 
 
 def head(maps: dict[str, np.ndarray], pooling: Any) -> keras.Model:
@@ -222,6 +241,19 @@ def moved(own: np.ndarray, shares: Any) -> np.ndarray:
     return np.concatenate([start, start + sides], axis=1)
 
 
+def within(inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
+    """Boxes given as shares of other boxes, as shares of the image."""
+    start, sides = outer[:, :2], outer[:, 2:] - outer[:, :2]
+    return np.tile(start, 2) + inner * np.tile(sides, 2)
+
+
+def as_large(weights: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Maps of weights, resized to the size of others."""
+    return np.asarray(
+        ops.image.resize(weights[..., None], other.shape[1:3])[..., 0]
+    )
+
+
 class Looks:
     """The looks of one task and seed; rows by name."""
 
@@ -256,15 +288,22 @@ class Looks:
             boxes[name] = each(partial(moved, shares=shares), boxes["GSP"])
         first = embedded(heads["GSP"], self.maps)
         for name, own in boxes.items():
-            near, second = self.near_maps(own), heads["GSP"]
+            second = heads["GSP"]
+            if self.task.window is None:
+                own = {side: own[side] for side in SIDES[1:]}
+            near = self.near_maps(own)
             if self.task.window is not None:
                 second = self.trained(near, lambda: None)
             again = embedded(second, near)
             self.add(f"box of {name}", first, again, own["test"])
             if name == "GSP":
                 close = each(pooled, {side: near[side] for side in SIDES[1:]})
-                again = each(itemgetter(self.best_raw(close)), close)
-                self.add("box of GSP, raw features", first, again)
+                best = each(itemgetter(self.best_raw(close)), close)
+                self.add("box of GSP, raw features", first, best)
+                best = each(itemgetter(self.raw_name), close)
+                self.add("raw best pooling, box of GSP", self.raw_rows, best)
+                if self.settings.variants and self.task.window is None:
+                    self.variants(second, first, again, own, near)
         if true := self.task.true_boxes:  # An upper bound.
             near = self.near_maps(true)
             made = self.trained(near, lambda: None)
@@ -278,11 +317,80 @@ class Looks:
         maps = {side: self.maps[side] for side in SIDES[1:]}
         near = self.near_maps(self.boxes(weights_of(untrained, maps)))
         far, close = each(pooled, maps), each(pooled, near)
-        best = self.best_raw(far)
+        self.raw_name = best = self.best_raw(far)
+        self.raw_rows = each(itemgetter(best), far)
         for title, name in (("average", "average"), ("best pooling", best)):
             first, again = (each(itemgetter(name), x) for x in (far, close))
             self.add(f"raw {title}, whole", first)
             self.add(f"raw {title}, two looks", first, again)
+
+    def variants(
+        self,
+        made: keras.Model,
+        first: dict,
+        second: dict,
+        own: dict,
+        near: dict,
+    ) -> None:
+        """Rows of other boxes and further looks of the trained GSP head."""
+
+        def look(name, boxes):
+            self.add(name, first, embedded(made, self.near_maps(boxes)))
+
+        maps = {side: self.maps[side] for side in SIDES[1:]}
+        weights = weights_of(made, maps)
+        for share in (0.5, 0.65, 0.95):
+            found = self.boxes(weights, share)
+            look(f"box of GSP, {share:.0%} of the mass", found)
+        halves = each(self.halved, self.task.images)
+        small = head(halves, self.poolings["GSP"]())
+        small.set_weights(made.get_weights())
+        found = weights_of(small, {side: halves[side] for side in SIDES[1:]})
+        look("box of GSP, half the pixels", self.boxes(found))
+        found = each(
+            lambda one, other: one + as_large(other, one), weights, found
+        )
+        look("box of GSP, both sizes", self.boxes(found))
+        found = each(partial(self.median_boxes, made), maps)
+        look("box of GSP, median of prototypes", found)
+
+        two = each(np.add, first, second)
+        inner = each(within, self.boxes(weights_of(made, near)), own)
+        third = embedded(made, self.near_maps(inner))
+        self.add("three looks of GSP", two, third)
+        self.add("two looks of GSP, queries alone", two, gallery=first)
+
+        boxes = self.boxes(weights_of(made, self.maps))
+        crops = self.near_maps({"train": boxes["train"]})["train"]
+        both = np.concatenate([self.maps["train"], crops])
+        made = self.trained(self.maps | {"train": both}, self.poolings["GSP"])
+        near = self.near_maps(self.boxes(weights_of(made, maps)))
+        looks = (embedded(made, some) for some in (maps, near))
+        self.add("box of GSP, trained on crops too", *looks)
+
+    def halved(self, images: np.ndarray) -> np.ndarray:
+        """Feature maps of the images at half their height and width."""
+        count, size, channels = (
+            len(images),
+            images.shape[1] // 2,
+            images.shape[-1],
+        )
+        cells = images.reshape(count, size, 2, size, 2, channels)
+        return self.features(np.rint(cells.mean((2, 4))).astype("u1"))
+
+    def median_boxes(self, made: keras.Model, maps: np.ndarray) -> np.ndarray:
+        """The median, side by side, of the boxes of each prototype's mass."""
+        pooling: Any = pooling_layer(made)
+        features = features_before(made, pooling)
+
+        def median(some):
+            plan = pooling.transport_plan(features(some, training=False))
+            plan = np.moveaxis(ops.convert_to_numpy(plan), -1, 1) + 1e-12
+            flat = plan.reshape(-1, *plan.shape[2:])
+            found = self.boxes({"some": flat})["some"]
+            return np.median(found.reshape(*plan.shape[:2], 4), axis=1)
+
+        return np.concatenate([median(some) for some in blocks_of(maps, 256)])
 
     def best_raw(self, rows: dict[str, dict]) -> str:
         """The pooling of raw features that is best on validation classes."""
@@ -295,10 +403,10 @@ class Looks:
         found = backbone.predict(images, batch_size=64, verbose=0)
         return found.astype("float16")
 
-    def boxes(self, weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def boxes(self, weights: dict, share: float = 0.8) -> dict[str, np.ndarray]:
         """Boxes (images, 4) by the rule of `TwoLooks`."""
-        rule, images = Boxes(self.task.window, 0.8), self.task.images
-        found = each(lambda w, i: rule([i[..., :1], w]), weights, images)
+        rule, images = Boxes(self.task.window, share), self.task.images["test"]
+        found = each(lambda one: rule([images[:1, ..., :1], one]), weights)
         return each(ops.convert_to_numpy, found)
 
     def near_maps(self, boxes: dict) -> dict[str, np.ndarray]:
@@ -312,11 +420,15 @@ class Looks:
             ]
             return self.features(np.rint(np.concatenate(crops)).astype("u1"))
 
-        return each(near, boxes, self.task.images)
+        return each(
+            near, boxes, {side: self.task.images[side] for side in boxes}
+        )
 
     def trained(self, maps: dict, pooling: Callable) -> keras.Model:
         """The head with the best rate and weights on validation classes."""
-        steps, labels = self.settings.steps, self.task.labels
+        steps, labels = self.settings.steps, dict(self.task.labels)
+        # Those of crops follow those of whole images.
+        labels["train"] = np.resize(labels["train"], len(maps["train"]))
         best: Any = (-1.0, None)
         made: Any = None
         for rate in self.settings.rates:
@@ -348,7 +460,12 @@ class Looks:
         return made
 
     def add(
-        self, name: str, first: dict, second: Any = None, boxes: Any = None
+        self,
+        name: str,
+        first: dict,
+        second: Any = None,
+        boxes: Any = None,
+        gallery: dict | None = None,
     ) -> None:
         """Adds a row; validation chooses between the looks and their sum."""
         looks = {"first": first}
@@ -357,7 +474,8 @@ class Looks:
             if first["test"].shape == second["test"].shape:
                 looks["sum"] = each(np.add, first, second)
         own = self.task.labels
-        found = {k: each(scores, one, own) for k, one in looks.items()}
+        rest = () if gallery is None else (gallery,)
+        found = {k: each(scores, one, own, *rest) for k, one in looks.items()}
         chosen = max(found, key=lambda k: found[k]["validation"]["map_at_r"])
         best = found[chosen]["test"]
         row = {k: 100 * one["test"]["map_at_r"] for k, one in found.items()}

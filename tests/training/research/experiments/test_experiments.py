@@ -75,6 +75,24 @@ def test_second_looks_find_pictures_among_others(tmp_path):
         assert task.labels[side].tolist() == own.labels.tolist()
 
 
+def test_photographs_have_other_boxes_and_further_looks(tmp_path, monkeypatch):
+    def small(input_shape, **_):
+        convolution = keras.layers.Conv2D(200, 8, strides=8)
+        return keras.Sequential([keras.Input(input_shape), convolution])
+
+    monkeypatch.setattr(keras.applications, "MobileNetV2", small)
+    layouts.folder(tmp_path / "images", list("abcdefghijklmnopqrst"), images=15)
+    options = ["--data-dir", str(tmp_path / "images"), "--variants"]
+    found = smoke_run(two_looks, tmp_path, *options, "--pixels", "64")
+    rows = {row["name"]: row for row in found["rows"]}
+    for name in ("three looks of GSP", "box of GSP, trained on crops too"):
+        assert set(rows[name]["chosen"]) <= {"first", "second", "sum"}
+    alone = rows["two looks of GSP, queries alone"]
+    assert alone["over"] == "GSP, whole" and alone["map_at_r"] > 0
+    whole = rows["raw best pooling, whole"]["map_at_r"]
+    assert rows["raw best pooling, box of GSP"]["first"] == whole
+
+
 @pytest.fixture
 def ten_classes(tmp_path, monkeypatch):
     """Options for 40 images, and a network of one layer."""
