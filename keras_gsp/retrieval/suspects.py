@@ -19,8 +19,11 @@ TEMPERATURES = np.geomspace(0.01, 1.0, 13)
 CALIBRATED_ITEMS = 4096
 # Probabilities computed at once (64 MB).
 PROBABILITIES = 2**24
-# Thresholds, chosen on one half of the classes of emoji and birds.
-WRONG_SCORE = 0.003
+# Labels from which the temperature is chosen have more of the neighbors.
+TRUSTED = 0.25
+# Thresholds: the first by planted labels (docs/results/robustness.md), others
+# on one half of the classes of emoji and birds.
+WRONG_SCORE = 3e-4
 DUPLICATE_RATIO = 0.4
 FENCE = 1.5
 SAME_CLASS = 0.35
@@ -64,9 +67,10 @@ def suspects(
 
     .. math:: p_c(x) \propto \exp(\cos(x, m_c) / \tau)
 
-    with the temperature of the largest likelihood.
+    with the temperature of the largest likelihood on items of which more than
+    a quarter of the nearest have the label.
 
-    - Wrong label: :math:`p_y(x)` over its mean in class y is below 0.003, and
+    - Wrong label: :math:`p_y(x)` over its mean in class y is below 3e-4, and
       none of the nearest items (as many as its class has others, at most
       `num_neighbors`) has the label.
     - Near duplicates: neighbors whose distance is below 0.4 times the
@@ -123,15 +127,17 @@ def suspects(
     index = ExactIndex(rows)
     near = index.search(rows, num_neighbors, exclude_ids=index.ids()).indices
     distances = np.linalg.norm(rows[near] - rows[:, None], axis=2)
-    own, other, best = _probabilities(rows, codes, sizes)
-    means = np.maximum(np.bincount(codes, own) / sizes, 1e-30)
-    scores = np.where(sizes[codes] == 1, 1.0, own / means[codes])
     # As many of the nearest as the class has other items.
     wanted = np.minimum(sizes[codes] - 1, num_neighbors)
     is_asked = np.arange(num_neighbors) < wanted[:, None]
     is_same = (codes[near] == codes[:, None]) & is_asked
     shares = is_same.sum(axis=1) / np.maximum(wanted, 1)
     agreement = np.where(wanted == 0, 1.0, shares)
+    sharp, own, other, best = _probabilities(
+        rows, codes, sizes, agreement > TRUSTED
+    )
+    means = np.maximum(np.bincount(codes, sharp) / sizes, 1e-30)
+    scores = np.where(sizes[codes] == 1, 1.0, sharp / means[codes])
     last = distances[:, -1]
     low, high = np.quantile(last, [0.25, 0.75])
     pairs = _same_classes(own, other, best, codes, sizes)
@@ -152,8 +158,12 @@ def _first(values, is_found):
     return found[np.argsort(values[found], kind="stable")]
 
 
-def _probabilities(rows, codes, sizes):
-    """Probability of the own class and of the best other, and which it is."""
+def _probabilities(rows, codes, sizes, is_trusted):
+    """Probability of the own class, twice, of the best other, and which it is.
+
+    First with the temperature of trusted labels, which wrong ones do not blur,
+    then with that of all.
+    """
     sums = np.zeros((len(sizes), rows.shape[1]), "float32")
     np.add.at(sums, codes, rows)
     means = keras.utils.normalize(sums)
@@ -169,23 +179,30 @@ def _probabilities(rows, codes, sizes):
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         return shares / shares.sum(axis=1, keepdims=True)
 
-    def likelihood(temperature):
-        own = shares_of(found / temperature)[range(len(sample)), codes[sample]]
-        return np.log(np.maximum(own, 1e-38)).sum()
+    def likeliest(items):
+        sample = items[:: -(-len(items) // CALIBRATED_ITEMS) or 1]
+        found, places = similarities(sample), np.arange(len(sample))
 
-    sample = np.arange(0, len(rows), -(-len(rows) // CALIBRATED_ITEMS))
-    sample = sample[sizes[codes[sample]] > 1]
-    found = similarities(sample)
-    temperature = max(TEMPERATURES, key=likelihood)
+        def likelihood(temperature):
+            own = shares_of(found / temperature)[places, codes[sample]]
+            return np.log(np.maximum(own, 1e-38)).sum()
+
+        return max(TEMPERATURES, key=likelihood)
+
+    is_several = sizes[codes] > 1
+    temperature = likeliest(np.flatnonzero(is_several))
+    sharp = likeliest(np.flatnonzero(is_several & is_trusted))
     parts = []
     for some in blocks_of(
         np.arange(len(rows)), PROBABILITIES // len(sizes) + 1
     ):
-        shares = shares_of(similarities(some) / temperature)
+        found = similarities(some)
         places = np.arange(len(some)), codes[some]
+        trusted = shares_of(found / sharp)[places].astype("float64")
+        shares = shares_of(found / temperature)
         own = shares[places].astype("float64")
         shares[places] = -1
-        parts.append((own, shares.max(axis=1), shares.argmax(axis=1)))
+        parts.append((trusted, own, shares.max(axis=1), shares.argmax(axis=1)))
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 

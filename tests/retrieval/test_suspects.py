@@ -38,7 +38,20 @@ def test_a_class_under_two_names_and_one_of_one_item():
     found = gsp.retrieval.suspects(rows, labels)
     assert found.same_classes == [(2, 9)]
     assert found.label_scores[0] == 1 and found.agreement[0] == 1
-    assert not len(found.wrong_labels)
+    assert set(labels[found.wrong_labels]) <= {2, 9}
+
+
+@pytest.mark.parametrize("classes", [4, 10])
+@pytest.mark.parametrize("share", [0.03, 0.05])
+def test_many_wrong_labels_hide_none_of_them(classes, share):
+    rows, labels = collection(classes, images=40)
+    rng = np.random.default_rng(1)
+    planted = rng.choice(len(labels), round(share * len(labels)), replace=False)
+    others = rng.integers(1, classes, len(planted))
+    labels[planted] = (labels[planted] + others) % classes
+    found = gsp.retrieval.suspects(rows, labels).wrong_labels
+    assert set(found) <= set(planted)
+    assert len(found) >= 0.7 * len(planted)
 
 
 def test_scores_are_those_of_a_loop():

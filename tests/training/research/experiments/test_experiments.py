@@ -1,5 +1,8 @@
 """Every experiment runs at tiny sizes and leaves a record with a page."""
 
+import re
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
+from keras_gsp.data import image_folder
 from tests.training.datasets import layouts
 from training.datasets.collage import collage_splits
 from training.recipes.backbone import build_backbone
@@ -14,6 +18,7 @@ from training.research.experiments import (
     cifar_classifier,
     dominant_prototypes,
     head_starts,
+    planted,
     transport_toy,
     two_looks,
     upgrade_cost,
@@ -118,6 +123,37 @@ def test_closed_forms_are_scored_beside_raw_features(tmp_path, ten_classes):
         assert low <= named[name]["gain"][0] <= high
     scores = {row["map_at_r"] for row in rows}
     assert len(scores) > 2 and all(0 < score <= 1 for score in scores)
+
+
+def test_what_is_planted_is_found(tmp_path, monkeypatch):
+    layouts.folder(tmp_path / "images", list("abcdefghijkl"), images=20)
+    rng = np.random.default_rng(0)
+    whole = np.repeat(np.eye(12), 20, axis=0) + 0.02 * rng.random((240, 12))
+
+    def features(_, paths):
+        """Classes apart; encoded copies near their originals."""
+        rows = [int(re.sub(r"\D", "", Path(path).name)) for path in paths]
+        found = whole[rows] + 1e-4 * rng.random((len(rows), 12))
+        found[len(rows) // 2 :] = rng.random((len(rows) // 2, 12))
+        return found[:, None, None]
+
+    monkeypatch.setattr(whitening, "feature_maps", features)
+    images = image_folder(tmp_path / "images")
+    settings = planted.Settings(size=11, share=0.02)
+    found = planted.found_of(settings, images, whole.astype("float32"), 0)
+    perfect = {"precision": 100.0, "recall": 100.0}
+    for kind in ("any", "similar", "divided"):
+        assert found[kind] == perfect, kind
+    assert (
+        found["encoded"]["recall"] == 100 and found["mirrored"]["recall"] == 0
+    )
+    half = {"precision": 50.0, "recall": 25.0}
+    assert planted.scored([1, 2], [2, 3, 4, 5]) == half
+
+
+def test_what_is_planted_has_a_page(tmp_path, ten_classes):
+    (found,) = smoke_run(planted, tmp_path, *ten_classes).values()
+    assert [*found] == [*planted.KINDS]
 
 
 def test_heads_are_scored_beside_learned_whitening(tmp_path, ten_classes):
