@@ -109,5 +109,5 @@ def test_damage_is_refused_by_name_or_changes_nothing(name, tmp_path, request):
                 assert found == expected, f"{file.name}: silently wrong"
         file.write_bytes(content)
     assert load(whole, name) == expected
-    # A few damages change nothing, such as those of an empty file.
+    # A small file has fewer bytes to flip.
     assert num_tried > len(files) * count // 2
