@@ -29,7 +29,8 @@ class ImageSet:
 
     Raises:
         ValueError: lengths differ, a label has no class name, a class has no
-            image, or both or neither of `images` and `paths` are given.
+            image, a box is outside of its image (of files, left of it or above
+            it), or both or neither of `images` and `paths` are given.
 
     Example:
 
@@ -60,9 +61,6 @@ class ImageSet:
             )
         if self.paths is not None:
             _set(self, "paths", tuple(str(path) for path in self.paths))
-            if self.boxes is not None:
-                boxes = np.rint(np.asarray(self.boxes, "float64"))
-                _set(self, "boxes", boxes.astype("int64"))
         elif self.images.ndim != 4 or self.images.dtype not in _DTYPES:
             raise ValueError(
                 "`images` must be uint8, or float16 features, (num_images, "
@@ -70,6 +68,10 @@ class ImageSet:
                 f"{self.images.dtype} of shape {self.images.shape}."
             )
         self._check_labels()
+        if self.boxes is not None:
+            sides = None if self.images is None else self.images.shape[1:3]
+            boxes = checked_boxes(self.boxes, len(self), sides)
+            _set(self, "boxes", boxes)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -167,3 +169,29 @@ def _shape(images):
     if images is None:
         return None
     return getattr(images, "shape", f"{len(images)} entries")
+
+
+def checked_boxes(boxes: Any, count: int, sides: Any = None) -> np.ndarray:
+    """Returns boxes (count, 4) in whole pixels; `ValueError` for wrong ones.
+
+    `sides` are the height and width of all images, where they are known.
+    """
+    boxes = as_host_array(boxes, "boxes")
+    if boxes.shape != (count, 4) or boxes.dtype.kind not in "iuf":
+        raise ValueError(
+            f"`boxes` must be ({count}, 4) numbers: x, y, width and "
+            f"height. Received: {boxes.dtype} of shape {boxes.shape}."
+        )
+    whole = np.rint(boxes)
+    is_bad = ~((whole >= [0, 0, 1, 1]) & (whole < 2**30)).all(axis=1)
+    if sides is not None:
+        ends = whole[:, :2] + whole[:, 2:]
+        is_bad |= (ends > [sides[1], sides[0]]).any(axis=1)
+    if is_bad.any():
+        first = int(np.argmax(is_bad))
+        raise ValueError(
+            "`boxes` must lie in their images: x and y at least 0, width and "
+            f"height at least 1. Received: {int(is_bad.sum())} outside, the "
+            f"first of image {first}: {boxes[first].tolist()}."
+        )
+    return whole.astype("int64")

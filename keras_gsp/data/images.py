@@ -16,6 +16,7 @@ from keras_gsp.data.host_batches import (
     unread_files,
 )
 from keras_gsp.data.image_folder import names_below
+from keras_gsp.data.image_set import checked_boxes
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.data.untuned import has_tensorflow, tf, untuned
 from keras_gsp.embeddings.label_codes import (
@@ -202,7 +203,8 @@ def evaluation_batches(
     if labels is not None:
         labels, class_names = _codes(labels, len(source))
     if boxes is not None:
-        boxes = _checked_boxes(boxes, source)
+        sides = source.shape[1:3] if source.ndim == 4 else None
+        boxes = checked_boxes(boxes, len(source), sides)
     if preprocessing.height is None:
         batch_size = 1
     batches: Any
@@ -232,28 +234,6 @@ def _evaluated(source, labels, boxes, batch_size, preprocessing):
     names = names_with_boxes(source, boxes)
     own = source, labels, batch_size, preprocessing, names
     return _mapped(batches, prepare, *own)
-
-
-def _checked_boxes(boxes, source):
-    boxes = as_host_array(boxes, "boxes")
-    if boxes.shape != (len(source), 4) or boxes.dtype.kind not in "iuf":
-        raise ValueError(
-            f"`boxes` must be ({len(source)}, 4) numbers: x, y, width and "
-            f"height. Received: {boxes.dtype} of shape {boxes.shape}."
-        )
-    whole = np.rint(boxes)
-    is_bad = ~((whole >= [0, 0, 1, 1]) & (whole < 2**30)).all(axis=1)
-    if source.ndim == 4:
-        height, width = source.shape[1:3]
-        is_bad |= (whole[:, :2] + whole[:, 2:] > [width, height]).any(axis=1)
-    if is_bad.any():
-        first = int(np.argmax(is_bad))
-        raise ValueError(
-            "`boxes` must lie in their images: x and y at least 0, width and "
-            f"height at least 1. Received: {int(is_bad.sum())} outside, the "
-            f"first of image {first}: {boxes[first].tolist()}."
-        )
-    return whole.astype("int64")
 
 
 def _ids(source):

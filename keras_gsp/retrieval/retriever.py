@@ -121,7 +121,9 @@ class Retriever:
 
         Args:
             query: name of an image file, its bytes, a PIL image, pixels
-                (height, width, channels), uint8, or a list of these.
+                (height, width, channels), uint8, or a list of these. A list of
+                lists, of one length, has several photographs of each thing: an
+                item is as near as the nearest of them.
             k: number of neighbors, at least 1.
             box: part of each query to search with, in pixels of the upright
                 image: x, y, width, height. It is cut as whole images are, by
@@ -131,10 +133,25 @@ class Retriever:
         Raises:
             FileNotFoundError: no such file.
             ValueError: an image that cannot be read, a box outside of it, of
-                less than a pixel or not of four numbers.
+                less than a pixel or not of four numbers; things of different
+                numbers of photographs.
         """
         queries = query if isinstance(query, list | tuple) else [query]
-        return self.index.search(self.embed(queries, box=box), k, **options)
+        lengths = {
+            len(x) if isinstance(x, list | tuple) else None for x in queries
+        }
+        if len(lengths) > 1 or 0 in lengths:
+            raise ValueError(
+                "`query` must have as many photographs of each thing. "
+                f"Received: {sorted(map(str, lengths))}."
+            )
+        several = next(iter(lengths), None)
+        if several:
+            queries = list(itertools.chain.from_iterable(queries))
+        rows = self.embed(queries, box=box)
+        if several:
+            rows = rows.reshape(-1, several, rows.shape[1])
+        return self.index.search(rows, k, **options)
 
     def embed(self, images: Any, *, box: Any = None) -> np.ndarray:
         """Embeds a list of images, as for `search`; (images, size), float32."""

@@ -75,6 +75,25 @@ def test_files_bytes_pictures_and_pixels_are_one_query(photos, encoder):
     assert set(retriever.search(file, k=2, where=where).labels[0]) == {"cat"}
 
 
+def test_photographs_of_one_thing_find_what_is_near_any_of_them(
+    photos, encoder
+):
+    retriever = Retriever.from_folder(photos, encoder)
+    files = [photos / name for name in PLACES]
+    found = retriever.search([files[1:3], files[2:]], k=2)
+    assert [{*ids} for ids in found.ids.tolist()] == [
+        {*PLACES[1:3]},
+        {*PLACES[2:]},
+    ]
+    assert found.distances.max() < 1e-5
+    rows = retriever.embed(files[1:])[[0, 1, 1, 2]].reshape(2, 2, -1)
+    expected = retriever.index.search(rows, 2)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    for wrong in ([files[:1], files[:2]], [files[0], files[:1]], [[]]):
+        with pytest.raises(ValueError, match="as many photographs of each"):
+            retriever.search(wrong)
+
+
 def test_a_box_is_what_is_searched_for(photos, encoder):
     retriever = Retriever.from_folder(photos, encoder)
     inner = np.asarray(Image.open(photos / "cat" / "1.png"))

@@ -2,7 +2,9 @@
 
 import textwrap
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,9 +32,9 @@ def draw_search_results(
 
     `answer` is that of the export's search signature. The frame of a neighbor
     is solid and blue for a match, dashed and orange for others: by `label`,
-    the queries' class, else by the export's threshold, else gray. With
-    `weights`, a second row has the images under a veil that lets through what
-    is pooled.
+    the queries' class, else by the export's threshold, else gray. The box of a
+    `TwoLooks` is outlined. With `weights`, a second row has the images under a
+    veil that lets through what is pooled.
     """
     shown = min(top, int(answer["counts"].max()))
     rows = 1 + weights
@@ -52,6 +54,8 @@ def draw_search_results(
             if is_read and label is not None:
                 title = f"query: {_short(label)}"
             _draw(upper[0], query, None, title, BLACK, 3)
+            if is_read:
+                outline(upper[0], search.box(query))
             for rank in range(min(shown, int(answer["counts"][row]))):
                 name, is_match = _fact(answer, row, rank, label)
                 found = search.image(as_text(answer["ids"][row][rank]))
@@ -60,6 +64,8 @@ def draw_search_results(
                 words = f"{_short(name)}\n{distance:.3f}"
                 style = "--" if is_match is False else "-"
                 _draw(upper[rank + 2], found, None, words, color, 3, style)
+                if found is not None:
+                    outline(upper[rank + 2], search.box(found))
                 if not weights or not is_read or found is None:
                     continue
                 shares = search.explain(query, [found])
@@ -69,6 +75,25 @@ def draw_search_results(
                 ):
                     pixels = decoded_image(contents, search.crop_fraction)
                     _draw(axis, pixels, shares[f"{side}_weights"][0])
+
+
+def outline(axis: Any, box: Sequence[float] | None) -> None:
+    """Draws a box, (left, top, width, height) in shares, on an image."""
+    from matplotlib.patches import Rectangle
+
+    if box is not None:
+        left, top, width, height = box
+        place = {"fill": False, "transform": axis.transAxes}
+        for color, line in (("white", 3.5), (BLACK, 1.5)):
+            axis.add_patch(
+                Rectangle(
+                    (left, 1 - top - height),
+                    *(width, height),
+                    **place,
+                    edgecolor=color,
+                    linewidth=line,
+                )
+            )
 
 
 def _fact(answer, row, rank, label):

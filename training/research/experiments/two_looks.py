@@ -46,8 +46,10 @@ import keras_gsp as gsp
 from keras_gsp.models.encoder import features_before
 from keras_gsp.models.two_looks import Boxes, Crop
 from keras_gsp.retrieval.index.columns import blocks_of
+from training.browsing.search_pictures import outline
 from training.datasets import glyphs
 from training.datasets.collage import collage_splits, load_pictures
+from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 from training.pictures.pooling_weights import (
     pooling_layer,
     pooling_weights,
@@ -61,6 +63,7 @@ from training.runs.raw_baseline import pooled
 SIDES = "train", "validation", "test"
 KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
 EVALUATIONS = 4
+SHOWN, NEIGHBORS = 3, 6
 SMALL_LETTERS = {
     **{"train_samples": 8, "test_samples": 3, "train_classes": 20},
     **{"validation_classes": 5, "test_classes": 5},
@@ -260,6 +263,7 @@ class Looks:
     def __init__(self, task: Task, settings: Settings, seed: int) -> None:
         self.task, self.settings, self.seed = task, settings, seed
         self.rows: dict[str, dict] = {}
+        self.drawn: list = []
         gsp_layer = partial(gsp.layers.GeneralizedSumPooling, 64, 0.1)
         temperature = 20.0 if task.window is None else 80.0
         self.poolings = POOLINGS | {"GSP": partial(gsp_layer, temperature)}
@@ -297,6 +301,7 @@ class Looks:
             again = embedded(second, near)
             self.add(f"box of {name}", first, again, own["test"])
             if name == "GSP":
+                self.drawn = self.shown(first, again, own)
                 close = each(pooled, {side: near[side] for side in SIDES[1:]})
                 best = each(itemgetter(self.best_raw(close)), close)
                 self.add("box of GSP, raw features", first, best)
@@ -391,6 +396,28 @@ class Looks:
             return np.median(found.reshape(*plan.shape[:2], 4), axis=1)
 
         return np.concatenate([median(some) for some in blocks_of(maps, 256)])
+
+    def shown(self, first: dict, second: dict, boxes: dict) -> list:
+        """Random test images of different classes, and what either look finds.
+
+        For each: the image and its box, and for each look neighbors with their
+        boxes and whether they are right.
+        """
+        images, labels = self.task.images["test"], self.task.labels["test"]
+        order = np.random.default_rng(self.seed).permutation(len(labels))
+        places = np.unique(labels[order], return_index=True)[1]
+        found = []
+        for query in order[np.sort(places)[:SHOWN]]:
+            near = {}
+            for title, rows in (("first look", first), ("second look", second)):
+                unit = keras.utils.normalize(rows["test"])
+                ranks = np.argsort(-unit @ unit[query])
+                near[title] = [
+                    (images[k], boxes["test"][k], labels[k] == labels[query])
+                    for k in ranks[ranks != query][:NEIGHBORS]
+                ]
+            found.append((images[query], boxes["test"][query], near))
+        return found
 
     def best_raw(self, rows: dict[str, dict]) -> str:
         """The pooling of raw features that is best on validation classes."""
@@ -493,6 +520,7 @@ class Looks:
 def measure(settings: Settings) -> dict:
     """Runs every seed; rows with their mean and paired gains."""
     runs, classes = [], []
+    drawn: list = []
     for number, seed in enumerate(tqdm(settings.seeds, desc="seeds")):
         if settings.collages is not None:
             task = collages(settings, seed)
@@ -500,9 +528,13 @@ def measure(settings: Settings) -> dict:
             task = photographs(settings, number % max(settings.folds, 2))
         else:
             task = letters(settings)
-        runs.append(Looks(task, settings, seed).measure())
+        looks = Looks(task, settings, seed)
+        runs.append(looks.measure())
         classes.append(task.labels["test"])
-    return {"rows": [_joined(name, runs, classes) for name in runs[0]]}
+        if settings.data_dir is None and settings.collages is None:
+            drawn = drawn or looks.drawn  # Other pictures may have licenses.
+    rows = [_joined(name, runs, classes) for name in runs[0]]
+    return {"rows": rows, "drawn": drawn}
 
 
 def _joined(name, runs, classes):
@@ -519,6 +551,50 @@ def _joined(name, runs, classes):
         row["over"] = base
         row["gain"] = [found[key] for key in ("difference", "low", "high")]
     return row
+
+
+def draw(path: Path, results: dict) -> None:
+    """Queries with the box of GSP, and the neighbors of either look."""
+    shown = results["drawn"]
+    if not shown:
+        return
+    widths = [1.0, 0.25, *[1.0] * NEIGHBORS]
+    size = 1.3 * sum(widths), 1.5 * 2 * len(shown)
+    ratios = {"width_ratios": widths}
+    shape = path, 2 * len(shown), len(widths)
+    with picture(*shape, figsize=size, gridspec_kw=ratios) as axes:
+        for axis in axes.flat:
+            axis.axis("off")
+        for number, (image, box, near) in enumerate(shown):
+            rows = axes[2 * number : 2 * number + 2]
+            draw_framed(rows[0, 0], image, box, BLACK, "query")
+            for row, (title, found) in zip(rows, near.items(), strict=True):
+                for axis, (one, own, is_right) in zip(
+                    row[2:], found, strict=True
+                ):
+                    color = BLUE if is_right else VERMILION
+                    line = "-" if is_right else "--"
+                    draw_framed(axis, one, own, color, style=line)
+                row[2].set_title(title, fontsize=11, loc="left")
+
+
+def draw_framed(
+    axis: Any,
+    image: Any,
+    box: Any,
+    color: str,
+    title: str = "",
+    style: str = "-",
+) -> None:
+    """An image with its box, in a frame."""
+    axis.imshow(image, interpolation="nearest")
+    top, left, bottom, right = box
+    outline(axis, (left, top, right - left, bottom - top))
+    axis.axis("on")
+    axis.set(xticks=[], yticks=[])
+    axis.set_title(title, fontsize=11)
+    for spine in axis.spines.values():
+        spine.set(visible=True, color=color, linewidth=3, linestyle=style)
 
 
 def tables(results: dict) -> list[Table]:
