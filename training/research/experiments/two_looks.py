@@ -80,6 +80,8 @@ class Settings(ExperimentSettings):
     """Folder of pictures to find among others of it."""
     backbone_weights: Path | None = None
     """Weights of MobileNetV2, for photographs and collages."""
+    images_per_class: int | None = None
+    """Images of each class of `collages`; all by default."""
     width: float = 1.0
     """Width of MobileNetV2."""
     folds: int = 4
@@ -133,9 +135,14 @@ def letters(settings: Settings) -> Task:
 
 def collages(settings: Settings, seed: int) -> Task:
     """Pictures in one of four cells, and a network that knows ImageNet."""
-    size, place = settings.pixels, str(settings.collages)
+    size = settings.pixels
+    given = {
+        "canvas_size": size,
+        "images_per_class": settings.images_per_class,
+        "seed": seed,
+    }
     splits, alone = (
-        collage_splits(place, canvas_size=size, distractors=one, seed=seed)
+        collage_splits(str(settings.collages), distractors=one, **given)
         for one in (True, False)
     )
 
