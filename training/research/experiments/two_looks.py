@@ -136,7 +136,7 @@ def letters(settings: Settings) -> Task:
 def collages(settings: Settings, seed: int) -> Task:
     """Pictures in one of four cells, and a network that knows ImageNet."""
     size = settings.pixels
-    given = {
+    given: Any = {
         "canvas_size": size,
         "images_per_class": settings.images_per_class,
         "seed": seed,
