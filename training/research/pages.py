@@ -218,6 +218,8 @@ def check_pages(folder: Path = DOCS, others: tuple[Path, ...] = ()) -> list:
     found = [*_wrong_differences(records)]
     made = pages(folder)
     for name, text in made.items():
+        for block in {*BLOCK.findall(text)} - records.keys():
+            found.append(f"{name}: no record has the name {block}.")
         if _is_old(folder / name, made):
             found.append(f"{name}: a block is not made of today's records.")
         found += _wrong_numbers(name, BLOCK.sub("", text), records)

@@ -76,6 +76,7 @@ def test_every_record_and_picture_is_shown_and_every_link_leads_somewhere():
         ("2.0<!--= gone c2 gsp-->", "no record has"),
         ("1.2<!--= other; b; x-->", "no record has"),
         ("a gain of 2.0", "2.0 names no record"),
+        ("<!-- made gone -->\n<!-- end -->", "no record has the name gone"),
     ],
 )
 def test_a_number_in_prose_is_compared_with_its_record(
