@@ -261,14 +261,20 @@ def _decoder(channels):
     def gray(pixels):
         return tf.image.rgb_to_grayscale(pixels) if channels == 1 else pixels
 
-    def shown(contents, background, is_decoded):
+    def shown(contents, background, is_png):
         """A file that may be transparent."""
         pixels = decode(contents, 4)
         color, alpha = pixels[..., :3], tf.cast(pixels[..., 3:], "int32")
+        is_gray, opaque = is_png and channels == 1, 255
+        if is_png:
+            # TensorFlow fills in the alpha of 1, 2 and 4 bits unscaled.
+            bits = tf.minimum(_number(contents, 24, 1), 8)
+            opaque = tf.bitwise.left_shift(1, bits) - 1
+        is_opaque = tf.reduce_all(alpha == opaque)
         return tf.cond(
-            tf.reduce_min(alpha) == 255,
+            is_opaque | (tf.reduce_min(alpha) == 255),
             # Only JPEG and PNG decode to gray values themselves.
-            lambda: decode(contents, 1) if is_decoded else gray(color),
+            lambda: decode(contents, 1) if is_gray else gray(color),
             lambda: gray(_drawn(color, alpha, background)),
         )
 
@@ -278,7 +284,7 @@ def _decoder(channels):
         # With 4 channels TensorFlow 2.20 takes animated WebP files too, and
         # writes outside its memory.
         branches = [
-            (kind == PNG, lambda: shown(contents, background, channels == 1)),
+            (kind == PNG, lambda: shown(contents, background, True)),
             (
                 (kind == WEBP) & _is_clear_webp(contents),
                 lambda: shown(contents, background, False),

@@ -61,8 +61,7 @@ def image_folder(
     ```
     """
     check_count(is_optional=True, images_per_class=images_per_class)
-    root = Path(path).expanduser()
-    root = unpacked(root) if is_archive(root) else root
+    root = image_root(path)
     if not root.is_dir():
         raise FileNotFoundError(
             "`path` must be a folder of images, or a zip or tar archive of "
@@ -91,6 +90,12 @@ def image_folder(
         for f in images
     ]
     return _image_set(_decided(rows, root, decisions), images_per_class)
+
+
+def image_root(path: str | Path) -> Path:
+    """Returns a folder, or the one that an archive is unpacked to."""
+    root = Path(path).expanduser()
+    return unpacked(root) if is_archive(root) else root
 
 
 def csv_list(
@@ -223,7 +228,9 @@ def _table(path, columns, name):
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.DictReader(lines)
-            found, rows = reader.fieldnames or [], list(reader)
+            found = [_plain(name) for name in reader.fieldnames or []]
+            reader.fieldnames = found
+            rows = list(reader)
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{file} must be text in UTF-8. Received: {error.reason} at byte "
@@ -237,6 +244,13 @@ def _table(path, columns, name):
     return rows
 
 
+def _plain(name):
+    """A column's name, without spaces and capitals if it is known."""
+    plain = name.strip()
+    known = "path", "label", "decision", *BOX
+    return plain.lower() if plain.lower() in known else plain
+
+
 def _image_set(rows, images_per_class):
     names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
     paths = [row["path"] for row in rows]
@@ -246,6 +260,11 @@ def _image_set(rows, images_per_class):
 
 def _boxes(rows):
     given = [name for name in BOX if name in rows[0]]
+    if {"left", "xmin", "bbox"} & {str(name).lower() for name in rows[0]}:
+        warnings.warn(
+            f"Boxes are columns {', '.join(BOX)}. Received: {[*rows[0]]}.",
+            stacklevel=4,
+        )
     # Width and height alone are sizes of images.
     if not {"x", "y"} & {*given}:
         return None

@@ -200,16 +200,23 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     own = getattr(encoder, "preprocessing", None)
     if isinstance(own, Preprocessing):
         return own
-    found = []
+    found, is_original = [], False
     for layer in layers_at_any_depth(encoder):
         found.append(getattr(layer, "preprocessing", None))
         if getattr(layer, "takes_originals", False):  # Its encoders do not.
-            inner = preprocessing_of(layer.first)
-            background = inner.background if inner else WHITE
-            own = {"channels": layer.input_shape[-1], "background": background}
-            return found[-1] or Preprocessing(None, None, **own)
+            return found[-1] or _original(layer, preprocessing_of(layer.first))
+        is_original = is_original or getattr(layer, "cuts_originals", False)
     found = [one for one in found if isinstance(one, Preprocessing)]
+    if is_original:  # A model of the layers of one that takes originals.
+        return _original(encoder, next(iter(found), None))
     return agreed({f"layer {n}": one for n, one in enumerate(found)})
+
+
+def _original(model, inner):
+    """Images as they are, with the channels and background of a model."""
+    background = inner.background if inner else WHITE
+    own = {"channels": model.input_shape[-1], "background": background}
+    return Preprocessing(None, None, **own)
 
 
 def agreed(found: dict[str, Preprocessing | None]) -> Preprocessing | None:

@@ -225,6 +225,9 @@ class Boxes(ConfiguredLayer):
 class Crop(ConfiguredLayer):
     """Crops boxes, or takes the whole, as Pillow's `resize(..., box=...)`."""
 
+    # Files are not cut for it as for the encoders behind it.
+    cuts_originals = True
+
     def __init__(self, size: tuple[int, int], **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.size = size
@@ -267,6 +270,12 @@ class _PoolingWeights(keras.layers.Layer):
 
     def compute_output_shape(self, shape: tuple) -> tuple:
         return shape[:-1]
+
+    def get_config(self) -> dict[str, Any]:
+        raise NotImplementedError(
+            "A `TwoLooks` is saved and copied whole. Put it into a "
+            "`keras.Sequential` instead of taking its inputs and outputs."
+        )
 
 
 def _boxes_around(weights, image_size, mass):

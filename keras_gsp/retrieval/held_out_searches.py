@@ -38,6 +38,11 @@ def held_out_searches(
     embeddings = np.asarray(embeddings, "float32")
     blocks = [gallery.items(some)[1] for some in blocks_of(gallery.ids())]
     known, sizes = np.unique(np.concatenate(blocks), return_counts=True)
+    if len(known) < 2:
+        raise ValueError(
+            "`gallery` must have items of two classes or more, with labels. "
+            f"Received: {len(known)}, {known.tolist()}."
+        )
     shared = np.intersect1d(known, labels)
     if len(shared):
         raise ValueError(

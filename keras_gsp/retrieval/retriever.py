@@ -11,9 +11,9 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_gsp.data.image_folder import image_folder
+from keras_gsp.data.image_folder import image_folder, image_root
 from keras_gsp.data.preprocessing import preprocessing_of
-from keras_gsp.retrieval.index.columns import blocks_of
+from keras_gsp.retrieval.index.columns import blocks_of, checked_items
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
 from keras_gsp.retrieval.index.neighbors import Neighbors
@@ -23,9 +23,10 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
 )
-from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries
+from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+from keras_gsp.retrieval.space import check_space
 from keras_gsp.retrieval.verification import INDEX, verify
 from keras_gsp.storage.whole import whole_folder
 
@@ -85,7 +86,9 @@ class Retriever:
         self._served = ServedEncoder(encoder, index, backends=None, **options)
         self._options = options
         self.encoder, self.index = encoder, index
-        self.folder = None if folder is None else Path(folder).expanduser()
+        self.folder = None
+        if folder is not None:
+            self.folder = Path(os.path.abspath(image_root(folder)))
 
     @classmethod
     def from_folder(
@@ -155,6 +158,8 @@ class Retriever:
 
     def embed(self, images: Any, *, box: Any = None) -> np.ndarray:
         """Embeds a list of images, as for `search`; (images, size), float32."""
+        if isinstance(images, str | Path | bytes):
+            images = [images]
         embeddings, status = self._embedded(images, box)
         for number, word in enumerate(status):
             if word != "ok":
@@ -181,6 +186,11 @@ class Retriever:
         """
         files = [files] if isinstance(files, str | Path) else list(files)
         ids = [self._id(file) for file in files]
+        if labels is None:
+            parents = [Path(name).parent.as_posix() for name in ids]
+            labels = ["" if one == "." else one for one in parents]
+        nothing = np.zeros((len(ids), 1))
+        columns = checked_items(nothing, labels, ids, attributes)[1]
         embeddings, status = self._embedded(files)
         is_read = np.array(status, object) == "ok"
         pairs = zip(ids, status, strict=True)
@@ -194,16 +204,10 @@ class Retriever:
         if bad:
             text = f"{len(bad)} of {len(files)} files cannot be read: {words}"
             warnings.warn(text, stacklevel=2)
-        if labels is None:
-            parents = [Path(name).parent.as_posix() for name in ids]
-            labels = ["" if one == "." else one for one in parents]
         is_first = not len(self.index)
-        self.index.upsert(
-            embeddings[is_read],
-            np.asarray(labels)[is_read],
-            np.array(ids)[is_read],
-            {k: np.asarray(v)[is_read] for k, v in (attributes or {}).items()},
-        )
+        columns = {name: column[is_read] for name, column in columns.items()}
+        kept, known = columns.pop("id"), columns.pop("label")
+        self.index.upsert(embeddings[is_read], known, kept, columns)
         if is_first:
             self.index.space = self._served.space
             if isinstance(self.index, GalleryIndex):
@@ -219,6 +223,7 @@ class Retriever:
         A `MilvusIndex`, which lives elsewhere, is a `TypeError`.
         """
         index = self._in_memory()
+        check_space(self.encoder, index)
         with whole_folder(path, overwrite=overwrite) as folder:
             self.encoder.save(folder / ENCODER)
             index.save(folder / GALLERY)
@@ -261,19 +266,22 @@ class Retriever:
         return self.index
 
     def _canaries(self):
-        """Some gallery files by id, `None` where the folder is not here."""
-        if self.folder is None:
-            return None
-        ids = self.index.ids()
+        """Some gallery files by id, `None` where they are not here."""
+        ids, root = self.index.ids(), self.folder or Path()
         ids = ids[:: -(-len(ids) // MOST) or 1].tolist()
-        files = {k: self.folder / k for k in ids if (self.folder / k).is_file()}
+        files = {k: root / k for k in ids if (root / k).is_file()}
         if not files:
+            if ids:
+                warnings.warn(
+                    "There are no canaries: photographs by the ids of the "
+                    f"index are not in folder={str(root)!r}.",
+                    stacklevel=3,
+                )
             return None
         # Items may be boxes of their files.
         found, _ = self._embedded([*files.values()])
         stored = self.index.items([*files])[0]
-        lengths = np.maximum(np.linalg.norm(stored, axis=1), 1.0)
-        is_same = np.linalg.norm(found - stored, axis=1) <= MOVED * lengths
+        is_same = moves(found, stored) <= MOVED
         if not is_same.all():
             warnings.warn(
                 f"{(~is_same).sum()} of {len(files)} files are not embedded as "
@@ -285,10 +293,11 @@ class Retriever:
     def _id(self, file):
         """The path below the folder, or as it is given."""
         if self.folder is not None:
-            place = Path(os.path.abspath(file))
-            root = os.path.abspath(self.folder)
-            if place.is_relative_to(root):
-                return place.relative_to(root).as_posix()
+            file = Path(file)
+            for real in (os.path.abspath, os.path.realpath):
+                place, root = Path(real(file.parent)), real(self.folder)
+                if place.is_relative_to(root):
+                    return (place / file.name).relative_to(root).as_posix()
         return Path(file).as_posix()
 
     def _embedded(self, images, box=None):
@@ -314,6 +323,12 @@ def _contents(image):
 
     if hasattr(image, "getexif"):  # PIL
         from PIL import ImageOps
+
+        if image.mode[0] in "IF":
+            raise TypeError(
+                "A PIL image must have 8 bits a channel. Received: "
+                f"mode={image.mode!r}."
+            )
 
         has_alpha = "A" in image.mode or "transparency" in image.info
         image = ImageOps.exif_transpose(image)

@@ -26,6 +26,8 @@ TRUSTED = 0.25
 WRONG_SCORE = 3e-4
 DUPLICATE_RATIO = 0.4
 FENCE = 1.5
+# Neighbors of an item of the smallest class.
+FEWEST = 3
 SAME_CLASS = 0.35
 
 
@@ -74,7 +76,8 @@ def suspects(
       none of the nearest items (as many as its class has others, at most
       `num_neighbors`) has the label.
     - Near duplicates: neighbors whose distance is below 0.4 times the
-      geometric mean of the distances from both to their last neighbor.
+      geometric mean of the distances from both to their last neighbor: an item
+      has as many as its class has others, at least 3, at most `num_neighbors`.
     - Outlier: the distance to its last neighbor is above the third quartile
       by more than 1.5 times the interquartile range (Tukey's fence).
     - Classes that are one: items of each find the other's mean nearly as near
@@ -138,7 +141,9 @@ def suspects(
     )
     means = np.maximum(np.bincount(codes, sharp) / sizes, 1e-30)
     scores = np.where(sizes[codes] == 1, 1.0, sharp / means[codes])
-    last = distances[:, -1]
+    # A neighbor from another class is far from a small class in itself.
+    most = np.clip(sizes[codes] - 1, min(FEWEST, num_neighbors), num_neighbors)
+    last = distances[np.arange(len(rows)), most - 1]
     low, high = np.quantile(last, [0.25, 0.75])
     pairs = _same_classes(own, other, best, codes, sizes)
     return Suspects(
@@ -146,7 +151,7 @@ def suspects(
         agreement=agreement,
         suggested=names[best],
         wrong_labels=_first(scores, (scores < WRONG_SCORE) & (agreement == 0)),
-        duplicates=_duplicates(near, distances),
+        duplicates=_duplicates(near, distances, last),
         outliers=_first(-last, last > high + FENCE * (high - low)),
         same_classes=[tuple(names[list(pair)].tolist()) for pair in pairs],
     )
@@ -206,8 +211,8 @@ def _probabilities(rows, codes, sizes, is_trusted):
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _duplicates(near, distances):
-    last = np.maximum(distances[:, -1], 1e-12)
+def _duplicates(near, distances, last):
+    last = np.maximum(last, 1e-12)
     ratios = distances / np.sqrt(last[:, None] * last[near])
     rows, columns = np.nonzero(ratios < DUPLICATE_RATIO)
     pairs = np.sort(np.stack([rows, near[rows, columns]], axis=1), axis=1)

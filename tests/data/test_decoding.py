@@ -161,6 +161,22 @@ def clear_pictures():
     yield "opaque gray", encoded(gray, "PNG")
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_few_bits_a_pixel_hide_nothing(channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 15, 3), "uint8")
+    picture = Image.fromarray(pixels)
+    few = [picture.quantize(count) for count in (2, 4, 16)]
+    for one in (*few, picture.convert("1")):
+        contents = encoded(one, "PNG")
+        shown = np.asarray(one.convert("RGB"))
+        np.testing.assert_array_equal(gsp.data.decode_image(contents), shown)
+        cut = gsp.data.Preprocessing((12, 15), None, channels=channels)
+        mode = "RGB" if channels == 3 else "L"
+        gray = np.asarray(one.convert("RGB").convert(mode)).reshape(12, 15, -1)
+        read = cut.decode(contents).numpy().astype(int)
+        assert np.abs(read - gray).max() <= 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("background", "channels"), [((255, 255, 255), 1), ((10, 200, 30), 3)]

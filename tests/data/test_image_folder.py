@@ -143,6 +143,20 @@ def test_images_are_dropped_and_relabeled(photos, tmp_path):
     assert [path[-9:] for path in few.paths] == ["cat/1.jpg", "dog/0.jpg"]
 
 
+def test_names_of_columns_may_have_spaces_and_capitals(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.png").touch()
+    rows = "a.png,cat,1,2,3,4\nb.png,dog,0,0,8,6\n"
+    file = tmp_path / "list.csv"
+    file.write_text(f"path, Label,X, y,Width,height\n{rows}")
+    found = gsp.data.csv_list(file)
+    assert found.boxes.tolist() == [[1, 2, 3, 4], [0, 0, 8, 6]]
+    assert found.class_names == ("cat", "dog")
+    file.write_text(f"path,label,left,top,width,height\n{rows}")
+    with pytest.warns(UserWarning, match="Boxes are columns x, y, width"):
+        assert gsp.data.csv_list(file).boxes is None
+
+
 def test_a_relative_folder_and_a_list_take_decisions_too(
     photos, tmp_path, monkeypatch
 ):

@@ -281,6 +281,20 @@ def average():
     return encoder_of(keras.layers.GlobalAveragePooling2D())
 
 
+def test_behind_another_layer_it_still_takes_originals():
+    cut = gsp.data.Preprocessing(16, 20, background=(1, 2, 3))
+    looks = gsp.models.TwoLooks(encoder_of(preprocessing=cut))
+    layer = keras.layers.Dense(3)
+    for model in (
+        keras.Sequential([keras.Input((None, None, 3)), looks, layer]),
+        keras.Model(looks.inputs, layer(looks.outputs[0])),
+    ):
+        found = gsp.data.preprocessing_of(model)
+        assert found.size is None and found.background == (1, 2, 3)
+    with pytest.raises(NotImplementedError, match="Put it into a `keras.Seq"):
+        keras.models.clone_model(model)
+
+
 def test_refusals():
     for first, options, match in [
         (encoder_of, {"combine": "both"}, "combine='both'"),

@@ -148,6 +148,8 @@ def test_wrong_calls_are_refused_by_name():
 
     refused("at least 19 classes.*`coverage`. Received: 18")
     refused("at least 99 classes", coverage=0.99)
+    rows = index.gallery.embeddings
+    refused("two classes or more.*Received: 1, .''.", gallery=ExactIndex(rows))
     refused("`false_alarm_rate`", coverage=0.9, false_alarm_rate=0.01)
     refused(r"`coverage` must be in \(0, 1\)", coverage=1.0)
     refused("an empty index", gallery=ExactIndex())

@@ -1,5 +1,7 @@
 """Retriever: folders, files and pictures in, named photographs out."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -102,8 +104,8 @@ def test_a_box_is_what_is_searched_for(photos, encoder):
     found = retriever.search(canvas, k=1, box=(30, 20, 50, 40))
     assert found.ids.tolist() == [["cat/1.png"]]
     assert found.distances[0, 0] < 1e-5
-    shares = 0.1, 0.1, 0.4, 0.4  # no pixels
-    for box in ((80, 20, 50, 40), (-1, 0, 5, 5), (0, 0, 0, 5), shares, (1, 2)):
+    shares = (0.1, 0.1, 0.4, 0.4), (0, 0, 1, 1)  # no pixels
+    for box in ((80, 20, 50, 40), (-1, 0, 5, 5), (0, 0, 0, 5), (1, 2), *shares):
         with pytest.raises(ValueError, match=r"box=.*" + str(box[0])):
             retriever.search(canvas, box=box)
 
@@ -130,6 +132,37 @@ def test_photographs_come_and_go(photos, encoder):
 
 
 @pytest.mark.slow
+def test_an_archive_and_other_ways_to_a_folder_name_the_same_items(
+    photos, encoder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    archive = shutil.make_archive(str(tmp_path / "zipped"), "zip", photos)
+    packed = Retriever.from_folder(archive, encoder)
+    assert packed.index.ids().tolist() == list(PLACES)
+    monkeypatch.chdir(tmp_path)
+    retriever = Retriever.from_folder("photos", encoder)
+    (tmp_path / "link").symlink_to(photos)
+    for file in (photos / "top.png", "photos/top.png", "link/cat/1.png"):
+        retriever.add(file)
+    assert retriever.index.ids().tolist() == list(PLACES)
+    monkeypatch.chdir("/")
+    retriever.save(tmp_path / "saved")
+    assert verify_export(tmp_path / "saved")["num_canaries"] == 4
+    elsewhere = Retriever.load(tmp_path / "saved")
+    with pytest.warns(UserWarning, match="no canaries"):
+        elsewhere.save(tmp_path / "again")
+
+
+def test_an_encoder_that_was_trained_since_is_not_saved(photos, tmp_path):
+    encoder = means()
+    retriever = Retriever.from_folder(photos, encoder)
+    retriever.save(tmp_path / "saved")
+    encoder.set_weights([2 * one for one in encoder.get_weights()])
+    with pytest.raises(ValueError, match="another encoder"):
+        retriever.save(tmp_path / "saved", overwrite=True)
+    assert len(Retriever.load(tmp_path / "saved")) == 4
+
+
 def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
     retriever = Retriever.from_folder(photos, means(), crop_fraction=0.8)
     path = tmp_path / "saved"
@@ -166,6 +199,10 @@ def test_wrong_calls_are_refused_by_name(photos, encoder, tmp_path):
         (retriever.search, ["absent.jpg"], FileNotFoundError, "absent"),
         (retriever.search, [np.zeros((5, 5, 3))], TypeError, "float64"),
         (retriever.add, [[bad]], ValueError, "bad.jpg .unreadable"),
+        (retriever.add, [[bad], ["a", "b"]], ValueError, "`labels` must"),
+        (retriever.add, [[bad, absent], [1, "a"]], TypeError, "`labels`"),
+        (retriever.search, [Image.new("I;16", (9, 9))], TypeError, "8 bits"),
+        (retriever.embed, [str(absent)], FileNotFoundError, "x"),
         (
             Retriever.from_folder,
             [absent, encoder],

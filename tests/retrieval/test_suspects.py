@@ -41,6 +41,18 @@ def test_a_class_under_two_names_and_one_of_one_item():
     assert set(labels[found.wrong_labels]) <= {2, 9}
 
 
+def test_items_of_small_classes_are_no_outliers_and_no_copies():
+    rows, labels = collection(classes=20, images=30, size=64)
+    is_kept = (labels < 10) | (np.arange(len(labels)) % 6 == 0)
+    rows, labels = rows[is_kept], labels[is_kept]
+    found = gsp.retrieval.suspects(rows, labels)
+    assert not len(found.duplicates)
+    assert np.sum(labels[found.outliers] >= 10) < 0.2 * np.sum(labels >= 10)
+    twins = np.concatenate([rows, rows[:1] + 1e-4])
+    found = gsp.retrieval.suspects(twins, np.append(labels, labels[0]))
+    assert found.duplicates.tolist() == [[0, len(rows)]]
+
+
 @pytest.mark.parametrize("classes", [4, 10])
 @pytest.mark.parametrize("share", [0.03, 0.05])
 def test_many_wrong_labels_hide_none_of_them(classes, share):

@@ -53,9 +53,7 @@ class Canaries:
 
     def check(self, found: np.ndarray, largest_distance: float) -> float:
         """Returns the largest distance; `RuntimeError` names what moved."""
-        lengths = np.linalg.norm(self.embeddings, axis=1)
-        distances = np.linalg.norm(found - self.embeddings, axis=1)
-        distances /= np.maximum(lengths, 1e-12)
+        distances = moves(found, self.embeddings)
         moved = [
             f"{name}: {distance:.2g}"
             for name, distance in zip(self.ids, distances, strict=True)
@@ -105,3 +103,9 @@ class Canaries:
                 read["embeddings"],
                 space and SpaceFingerprint.from_config(space),
             )
+
+
+def moves(found: np.ndarray, embeddings: np.ndarray) -> np.ndarray:
+    """Returns how far embeddings have moved, as shares of their lengths."""
+    lengths = np.maximum(np.linalg.norm(embeddings, axis=1), 1e-12)
+    return np.linalg.norm(found - embeddings, axis=1) / lengths

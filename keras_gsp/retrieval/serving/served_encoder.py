@@ -199,10 +199,11 @@ def _checked_box(box):
         return np.zeros(4, "float32")
     found = np.asarray(box, "float32")
     is_it = found.shape == (4,) and np.isfinite(found).all()
-    if not is_it or (found[2:] < 1).any():
+    # (0, 0, 1, 1) is the whole image in shares, not its first pixel.
+    if not is_it or (found[2:] < 1).any() or (found <= 1).all():
         raise ValueError(
             "`box` must be four numbers in pixels, x, y, width and height, the "
-            f"last two at least 1. Received: box={box!r}."
+            f"last two at least 1, not shares. Received: box={box!r}."
         )
     return found
 
