@@ -48,6 +48,16 @@ def smoke_run(module, folder, *options):
     return record.get("results") or record["tables"]
 
 
+def of_one_layer(monkeypatch, filters, side):
+    """MobileNetV2 becomes one convolution of squares of pixels."""
+
+    def small(input_shape, **_):
+        convolution = keras.layers.Conv2D(filters, side, strides=side)
+        return keras.Sequential([keras.Input(input_shape), convolution])
+
+    monkeypatch.setattr(keras.applications, "MobileNetV2", small)
+
+
 @pytest.mark.parametrize(
     "module", [transport_toy, zero_shot_prediction, dominant_prototypes]
 )
@@ -81,11 +91,7 @@ def test_second_looks_find_pictures_among_others(tmp_path):
 
 
 def test_photographs_have_other_boxes_and_further_looks(tmp_path, monkeypatch):
-    def small(input_shape, **_):
-        convolution = keras.layers.Conv2D(200, 8, strides=8)
-        return keras.Sequential([keras.Input(input_shape), convolution])
-
-    monkeypatch.setattr(keras.applications, "MobileNetV2", small)
+    of_one_layer(monkeypatch, 200, 8)
     layouts.folder(tmp_path / "images", list("abcdefghijklmnopqrst"), images=15)
     options = ["--data-dir", str(tmp_path / "images"), "--variants"]
     found = smoke_run(two_looks, tmp_path, *options, "--pixels", "64")
@@ -101,12 +107,7 @@ def test_photographs_have_other_boxes_and_further_looks(tmp_path, monkeypatch):
 @pytest.fixture
 def ten_classes(tmp_path, monkeypatch):
     """Options for 40 images, and a network of one layer."""
-
-    def small(shape, **_):
-        convolution = keras.layers.Conv2D(8, 4, strides=4)
-        return keras.Sequential([keras.Input(shape), convolution])
-
-    monkeypatch.setattr(keras.applications, "MobileNetV2", small)
+    of_one_layer(monkeypatch, 8, 4)
     layouts.folder(tmp_path / "images", list("abcdefghij"), images=4)
     return "--data-dirs", str(tmp_path / "images")
 
