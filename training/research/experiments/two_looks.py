@@ -63,7 +63,7 @@ from training.runs.raw_baseline import pooled
 SIDES = "train", "validation", "test"
 KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
 EVALUATIONS = 4
-SHOWN, NEIGHBORS = 3, 6
+SHOWN, NEIGHBORS = 2, 6
 SMALL_LETTERS = {
     **{"train_samples": 8, "test_samples": 3, "train_classes": 20},
     **{"validation_classes": 5, "test_classes": 5},
