@@ -131,7 +131,6 @@ def test_photographs_come_and_go(photos, encoder):
     assert bare.index.ids().tolist() == [(photos / "top.png").as_posix()]
 
 
-@pytest.mark.slow
 def test_an_archive_and_other_ways_to_a_folder_name_the_same_items(
     photos, encoder, tmp_path, monkeypatch
 ):
@@ -144,7 +143,7 @@ def test_an_archive_and_other_ways_to_a_folder_name_the_same_items(
     (tmp_path / "link").symlink_to(photos)
     for file in (photos / "top.png", "photos/top.png", "link/cat/1.png"):
         retriever.add(file)
-    assert retriever.index.ids().tolist() == list(PLACES)
+    assert sorted(retriever.index.ids()) == sorted(PLACES)
     monkeypatch.chdir("/")
     retriever.save(tmp_path / "saved")
     assert verify_export(tmp_path / "saved")["num_canaries"] == 4
@@ -163,6 +162,7 @@ def test_an_encoder_that_was_trained_since_is_not_saved(photos, tmp_path):
     assert len(Retriever.load(tmp_path / "saved")) == 4
 
 
+@pytest.mark.slow
 def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
     retriever = Retriever.from_folder(photos, means(), crop_fraction=0.8)
     path = tmp_path / "saved"
