@@ -19,7 +19,7 @@ TEMPERATURES = np.geomspace(0.01, 1.0, 13)
 CALIBRATED_ITEMS = 4096
 # Probabilities computed at once (64 MB).
 PROBABILITIES = 2**24
-# Labels from which the temperature is chosen have more of the neighbors.
+# Share of the neighbors above which they confirm a label.
 TRUSTED = 0.25
 # Thresholds: the first by planted labels (docs/results/robustness.md), others
 # on one half of the classes of emoji and birds.
@@ -70,7 +70,7 @@ def suspects(
     .. math:: p_c(x) \propto \exp(\cos(x, m_c) / \tau)
 
     with the temperature of the largest likelihood on items of which more than
-    a quarter of the nearest have the label.
+    a quarter of the nearest have the label (of all, where there are none).
 
     - Wrong label: :math:`p_y(x)` over its mean in class y is below 3e-4, and
       none of the nearest items (as many as its class has others, at most
@@ -196,18 +196,21 @@ def _probabilities(rows, codes, sizes, is_trusted):
 
     is_several = sizes[codes] > 1
     temperature = likeliest(np.flatnonzero(is_several))
-    sharp = likeliest(np.flatnonzero(is_several & is_trusted))
+    trusted = np.flatnonzero(is_several & is_trusted)
+    sharp = likeliest(trusted) if len(trusted) else temperature
     parts = []
     for some in blocks_of(
         np.arange(len(rows)), PROBABILITIES // len(sizes) + 1
     ):
         found = similarities(some)
         places = np.arange(len(some)), codes[some]
-        trusted = shares_of(found / sharp)[places].astype("float64")
+        confirmed = shares_of(found / sharp)[places].astype("float64")
         shares = shares_of(found / temperature)
         own = shares[places].astype("float64")
         shares[places] = -1
-        parts.append((trusted, own, shares.max(axis=1), shares.argmax(axis=1)))
+        parts.append(
+            (confirmed, own, shares.max(axis=1), shares.argmax(axis=1))
+        )
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -66,6 +66,14 @@ def test_many_wrong_labels_hide_none_of_them(classes, share):
     assert len(found) >= 0.7 * len(planted)
 
 
+def test_labels_that_no_neighbor_confirms_are_not_all_wrong():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(60, 8)), np.repeat(np.arange(30), 2)
+    found = gsp.retrieval.suspects(rows, labels)
+    assert np.isfinite(found.label_scores).all()
+    assert len(found.wrong_labels) < 20
+
+
 def test_scores_are_those_of_a_loop():
     rows, labels = collection(classes=3, images=4, size=5, noise=0.6)
     found = gsp.retrieval.suspects(rows, labels, num_neighbors=3)

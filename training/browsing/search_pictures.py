@@ -2,21 +2,18 @@
 
 import textwrap
 import unicodedata
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from training.browsing.export_search import ExportSearch
 from training.browsing.exports import as_text
 from training.pictures.encoding import decoded_image
+from training.pictures.framed_image import GRAY, draw_image, outline
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 
 NUM_PROTOTYPES = 4
-GRAY = "#8a8a8a"
 TILE = 1.5  # side of an image, inches
-VEIL = 0.75  # opacity of the white veil over what is left out
 
 
 def draw_search_results(
@@ -53,7 +50,7 @@ def draw_search_results(
             title = "query" if is_read else "unreadable"
             if is_read and label is not None:
                 title = f"query: {_short(label)}"
-            _draw(upper[0], query, None, title, BLACK, 3)
+            draw_image(upper[0], query, None, title, BLACK, 3)
             if is_read:
                 outline(upper[0], search.box(query))
             for rank in range(min(shown, int(answer["counts"][row]))):
@@ -63,7 +60,7 @@ def draw_search_results(
                 distance = answer["distances"][row][rank]
                 words = f"{_short(name)}\n{distance:.3f}"
                 style = "--" if is_match is False else "-"
-                _draw(upper[rank + 2], found, None, words, color, 3, style)
+                draw_image(upper[rank + 2], found, None, words, color, 3, style)
                 if found is not None:
                     outline(upper[rank + 2], search.box(found))
                 if not weights or not is_read or found is None:
@@ -74,26 +71,7 @@ def draw_search_results(
                     (lower[rank + 2], found, "neighbor"),
                 ):
                     pixels = decoded_image(contents, search.crop_fraction)
-                    _draw(axis, pixels, shares[f"{side}_weights"][0])
-
-
-def outline(axis: Any, box: Sequence[float] | None) -> None:
-    """Draws a box, (left, top, width, height) in shares, on an image."""
-    from matplotlib.patches import Rectangle
-
-    if box is not None:
-        left, top, width, height = box
-        place = {"fill": False, "transform": axis.transAxes}
-        for color, line in (("white", 3.5), (BLACK, 1.5)):
-            axis.add_patch(
-                Rectangle(
-                    (left, 1 - top - height),
-                    *(width, height),
-                    **place,
-                    edgecolor=color,
-                    linewidth=line,
-                )
-            )
+                    draw_image(axis, pixels, shares[f"{side}_weights"][0])
 
 
 def _fact(answer, row, rank, label):
@@ -140,12 +118,12 @@ def draw_explanation(
             (axes[1], "neighbor", neighbor, _short(name)),
         ):
             pixels = decoded_image(contents, search.crop_fraction)
-            _draw(row[0], pixels, None, title)
+            draw_image(row[0], pixels, None, title)
             maps = shares[f"{side}_maps"][0]
             parts = [shares[f"{side}_weights"][0]]
             parts += [maps[..., i] for i in strongest]
             for axis, words, part in zip(row[1:], titles, parts, strict=True):
-                _draw(axis, pixels, part, words)
+                draw_image(axis, pixels, part, words)
 
 
 def _first_other(search, query, answer):
@@ -162,20 +140,3 @@ def _first_other(search, query, answer):
         f"archive with --data-dir. Received: {search.folder}, none of whose "
         "neighbors can be opened."
     )
-
-
-def _draw(axis, image, weights, title="", color=GRAY, width=0.5, style="-"):
-    """Draws encoded contents or pixels, perhaps under a veil of weights."""
-    pixels = image if isinstance(image, np.ndarray) else decoded_image(image)
-    # Sharp: small images have pixels, not a blur of them.
-    shown = axis.imshow(pixels, interpolation="nearest")
-    if weights is not None:
-        veil = np.ones((*weights.shape, 4))
-        veil[..., 3] = VEIL * (1 - weights / max(float(weights.max()), 1e-12))
-        axis.imshow(veil, extent=shown.get_extent(), interpolation="nearest")
-    name = title.partition("\n")[0].removeprefix("query: ")
-    axis.set_title(title, fontsize=14 if len(name) == 1 else 9)
-    axis.axis("on")
-    axis.set(xticks=[], yticks=[])
-    for spine in axis.spines.values():
-        spine.set(visible=True, color=color, linewidth=width, linestyle=style)

@@ -46,9 +46,9 @@ import keras_gsp as gsp
 from keras_gsp.models.encoder import features_before
 from keras_gsp.models.two_looks import Boxes, Crop
 from keras_gsp.retrieval.index.columns import blocks_of
-from training.browsing.search_pictures import outline
 from training.datasets import glyphs
 from training.datasets.collage import collage_splits, load_pictures
+from training.pictures.framed_image import draw_image, outline
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 from training.pictures.pooling_weights import (
     pooling_layer,
@@ -382,12 +382,8 @@ class Looks:
 
     def halved(self, images: np.ndarray) -> np.ndarray:
         """Feature maps of the images at half their height and width."""
-        count, size, channels = (
-            len(images),
-            images.shape[1] // 2,
-            images.shape[-1],
-        )
-        cells = images.reshape(count, size, 2, size, 2, channels)
+        size = images.shape[1] // 2
+        cells = images.reshape(len(images), size, 2, size, 2, -1)
         return self.features(np.rint(cells.mean((2, 4))).astype("u1"))
 
     def median_boxes(self, made: keras.Model, maps: np.ndarray) -> np.ndarray:
@@ -574,34 +570,21 @@ def draw(path: Path, results: dict) -> None:
             axis.axis("off")
         for number, (image, box, near) in enumerate(shown):
             rows = axes[2 * number : 2 * number + 2]
-            draw_framed(rows[0, 0], image, box, BLACK, "query")
-            for row, (title, found) in zip(rows, near.items(), strict=True):
+            framed(rows[0, 0], image, box, "query", BLACK, 3)
+            for row, (look, found) in zip(rows, near.items(), strict=True):
                 for axis, (one, own, is_right) in zip(
                     row[2:], found, strict=True
                 ):
                     color = BLUE if is_right else VERMILION
-                    line = "-" if is_right else "--"
-                    draw_framed(axis, one, own, color, style=line)
-                row[2].set_title(title, fontsize=11, loc="left")
+                    style = "-" if is_right else "--"
+                    title = look if axis is row[2] else ""
+                    framed(axis, one, own, title, color, 3, style)
 
 
-def draw_framed(
-    axis: Any,
-    image: Any,
-    box: Any,
-    color: str,
-    title: str = "",
-    style: str = "-",
-) -> None:
-    """An image with its box, in a frame."""
-    axis.imshow(image, interpolation="nearest")
-    top, left, bottom, right = box
-    outline(axis, (left, top, right - left, bottom - top))
-    axis.axis("on")
-    axis.set(xticks=[], yticks=[])
-    axis.set_title(title, fontsize=11)
-    for spine in axis.spines.values():
-        spine.set(visible=True, color=color, linewidth=3, linestyle=style)
+def framed(axis: Any, image: Any, box: Any, *style: Any) -> None:
+    """An image with its box: top, left, bottom, right."""
+    draw_image(axis, image, None, *style)
+    outline(axis, (box[1], box[0], box[3] - box[1], box[2] - box[0]))
 
 
 def tables(results: dict) -> list[Table]:
