@@ -185,6 +185,8 @@ class Retriever:
         the names of their folders, `attributes` as for `upsert` of an index.
         """
         files = [files] if isinstance(files, str | Path) else list(files)
+        if not files:
+            raise ValueError("`files` must hold an image. Received: no file.")
         ids = [self._id(file) for file in files]
         if labels is None:
             parents = [Path(name).parent.as_posix() for name in ids]
@@ -195,7 +197,7 @@ class Retriever:
         is_read = np.array(status, object) == "ok"
         pairs = zip(ids, status, strict=True)
         bad = [f"{name} ({one})" for name, one in pairs if one != "ok"]
-        words = "; ".join(bad[:5]) or "no file"
+        words = "; ".join(bad[:5])
         if len(bad) == len(files):
             raise ValueError(
                 "`files` must hold an image that can be read. "

@@ -199,6 +199,7 @@ def test_wrong_calls_are_refused_by_name(photos, encoder, tmp_path):
         (retriever.search, ["absent.jpg"], FileNotFoundError, "absent"),
         (retriever.search, [np.zeros((5, 5, 3))], TypeError, "float64"),
         (retriever.add, [[bad]], ValueError, "bad.jpg .unreadable"),
+        (retriever.add, [[]], ValueError, "no file"),
         (retriever.add, [[bad], ["a", "b"]], ValueError, "`labels` must"),
         (retriever.add, [[bad, absent], [1, "a"]], TypeError, "`labels`"),
         (retriever.search, [Image.new("I;16", (9, 9))], TypeError, "8 bits"),
