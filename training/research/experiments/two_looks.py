@@ -31,12 +31,13 @@ folds.
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import joblib
 import keras
 import numpy as np
 from keras import ops
@@ -96,6 +97,8 @@ class Settings(ExperimentSettings):
     """Whether other poolings find boxes too."""
     variants: bool = False
     """Whether GSP has other boxes and further looks too, on photographs."""
+    keep: Path | None = None
+    """Folder of finished seeds, from which the same command goes on."""
 
     SMALL = {"seeds": (0,), "steps": 4, "rates": (1e-3,), "rivals": False}
 
@@ -522,22 +525,30 @@ class Looks:
 
 def measure(settings: Settings) -> dict:
     """Runs every seed; rows with their mean and paired gains."""
-    runs, classes = [], []
-    drawn: list = []
-    for number, seed in enumerate(tqdm(settings.seeds, desc="seeds")):
-        if settings.collages is not None:
-            task = collages(settings, seed)
-        elif settings.data_dir is not None:
-            task = photographs(settings, number % max(settings.folds, 2))
-        else:
-            task = letters(settings)
-        looks = Looks(task, settings, seed)
-        runs.append(looks.measure())
-        classes.append(task.labels["test"])
-        if settings.data_dir is None and settings.collages is None:
-            drawn = drawn or looks.drawn  # Other pictures may have licenses.
+    kept = joblib.Memory(settings.keep, verbose=0).cache(measured_seed)
+    # Neither changes what a seed measures.
+    own = replace(settings, seeds=(), json=None, keep=None)
+    found = [kept(own, seed) for seed in tqdm(settings.seeds, desc="seeds")]
+    runs, classes, drawn = zip(*found, strict=True)
     rows = [_joined(name, runs, classes) for name in runs[0]]
-    return {"rows": rows, "drawn": drawn}
+    return {"rows": rows, "drawn": drawn[0]}
+
+
+def measured_seed(
+    settings: Settings, seed: int
+) -> tuple[dict, np.ndarray, list]:
+    """Rows of a seed, the labels of its test images, and what to draw."""
+    if settings.collages is not None:
+        task = collages(settings, seed)
+    elif settings.data_dir is not None:
+        task = photographs(settings, seed % max(settings.folds, 2))
+    else:
+        task = letters(settings)
+    looks = Looks(task, settings, seed)
+    rows = looks.measure()
+    # Other pictures may have licenses.
+    is_ours = settings.data_dir is None and settings.collages is None
+    return rows, task.labels["test"], looks.drawn if is_ours else []
 
 
 def _joined(name, runs, classes):
