@@ -20,13 +20,13 @@ the choice between first look, second look and the sum of both. `raw` rows train
 nothing: the best of average, maximum and GeM (powers 3 and 5) on validation
 classes, their boxes from GSP behind PCA; in `box of GSP, raw features` the box
 is the trained head's, and the best raw pooling embeds the crop. With `--variants`,
-other boxes of the trained head (more or less of the mass, a first look at half the
-pixels or at both sizes, the median of the boxes of all prototypes), a third look
-into the second (`first` is then the sum of two), queries alone that look twice, and
-a head trained on its own crops too. Scores are MAP@R
-and P@1 in % on classes that nothing has seen but the pretrained network. Gains are
-paired, over the choice without a box, with 95 % intervals over classes and seeds or
-folds.
+other boxes of the trained head (more or less of the mass, the crop of WS-DAN
+around all above half the largest weight, a first look at half the pixels or at both
+sizes, the median of the boxes of all prototypes), a third look into the second
+(`first` is then the sum of two), queries alone that look twice, and a head trained
+on its own crops too. Scores are MAP@R and P@1 in % on classes that nothing has seen
+but the pretrained network. Gains are paired, over the choice without a box, with
+95 % intervals over classes and seeds or folds.
 """
 
 import sys
@@ -267,6 +267,20 @@ def as_large(weights: np.ndarray, other: np.ndarray) -> np.ndarray:
     )
 
 
+def above_half(weights: np.ndarray) -> np.ndarray:
+    """Boxes (images, 4) around all cells above half the largest weight.
+
+    The crop of Hu et al. (WS-DAN), 2019, at a threshold of 0.5.
+    """
+    is_large = weights > 0.5 * weights.max((1, 2), keepdims=True)
+    ends = []
+    for axis in (2, 1):
+        held = is_large.any(axis)
+        last = held.shape[1] - held[:, ::-1].argmax(1)
+        ends.append(np.stack([held.argmax(1), last], 1) / held.shape[1])
+    return np.stack(ends, 2).reshape(-1, 4).astype("float32")
+
+
 class Looks:
     """The looks of one task and seed; rows by name."""
 
@@ -357,6 +371,7 @@ class Looks:
         for share in (0.5, 0.65, 0.95):
             found = self.boxes(weights, share)
             look(f"box of GSP, {share:.0%} of the mass", found)
+        look("box of GSP, where WS-DAN crops", each(above_half, weights))
         halves = each(self.halved, self.task.images)
         small = head(halves, self.poolings["GSP"]())
         small.set_weights(made.get_weights())
