@@ -112,7 +112,8 @@ def suspects(
         Northcutt, Jiang and Chuang, "Confident Learning", JAIR 2021. Here a
         class's mean is compared with the label itself, not with another class.
     """
-    rows = checked_embeddings(embeddings).astype("float32")
+    rows = unit_rows(checked_embeddings(embeddings), "embeddings")
+    rows = rows.astype("float32")
     labels = checked_labels(labels, len(rows))
     names, codes, sizes = np.unique(
         labels, return_inverse=True, return_counts=True
@@ -126,7 +127,6 @@ def suspects(
             "`num_neighbors` must be at least 2 and below the number of items, "
             f"{len(rows)}. Received: num_neighbors={num_neighbors}."
         )
-    rows = unit_rows(rows, "embeddings")
     index = ExactIndex(rows)
     near = index.search(rows, num_neighbors, exclude_ids=index.ids()).indices
     distances = np.linalg.norm(rows[near] - rows[:, None], axis=2)

@@ -29,6 +29,8 @@ def test_what_is_planted_is_found_and_nothing_else():
     assert found.suggested[[5, 130]].tolist() == ["class 0", "class 3"]
     assert found.duplicates.tolist() == [[200, 320]]
     assert found.outliers[0] == 321
+    huge = gsp.retrieval.suspects(rows * 1e300, names)
+    assert huge.duplicates.tolist() == [[200, 320]]
 
 
 def test_a_class_under_two_names_and_one_of_one_item():

@@ -458,12 +458,13 @@ class _ServedGallery:
             found["is_match"] = is_found & (distances <= self.match.distance)
         distances = tf.where(is_found, distances, np.inf)
         if self.guarantee is not None:
-            # As `set_sizes` and `is_covered` of the guarantee.
+            # As `set_sizes` and `is_covered`; a small gallery is seen whole.
             is_inside = distances <= self.guarantee.radius
             is_known = distances[:, 0] <= self.guarantee.novelty_distance
             sizes = tf.where(is_known, _num_true(is_inside), 0)
             found["set_size"] = sizes
-            found["is_covered"] = (sizes > 0) & ~is_inside[:, -1]
+            is_whole = self.neighbors == self._num_items
+            found["is_covered"] = (sizes > 0) & (is_whole | ~is_inside[:, -1])
         return found | {"distances": distances, "counts": _num_true(is_found)}
 
     def _ordered(self, queries, indices):

@@ -145,13 +145,14 @@ class ServedEncoder:
 
         if None not in self.image_shape:
             return embedded(given)
+        size = 4 if model is not None else self.embedding_size
+        rows = tf.TensorSpec([1, size]), tf.TensorSpec([1], "string")
         rows, status = tf.map_fn(
             embedded,
             tuple(one[:, None] for one in given),
-            fn_output_signature=("float32", "string"),
+            fn_output_signature=rows,
             parallel_iterations=1,  # so many images are in memory
         )
-        size = 4 if model is not None else self.embedding_size
         return tf.reshape(rows, [-1, size]), tf.reshape(status, [-1])
 
     def embedded(self, images: Tensor, model: Any = None) -> Tensor:

@@ -19,7 +19,7 @@ def answers_here(questions):
 
     def read(files):
         contents = [Path(file).read_bytes() for file in np.ravel(files)]
-        return tf.reshape(tf.constant(contents), np.shape(files))
+        return tf.reshape(tf.constant(contents, "string"), np.shape(files))
 
     def array(tensor):
         values = np.asarray(tensor.numpy())

@@ -304,15 +304,17 @@ def test_both_looks_are_on_the_original(tmp_path):
     export_retriever(looks, index, path, neighbors=1, canaries=canaries)
     assert gsp.retrieval.verify_export(path)["num_canaries"] == 10
     mixed = np.concatenate([bad, files])
-    embedded, found, boxes, real = answers_here(
+    embedded, none, found, boxes, real = answers_here(
         [
             (path, "embed", BYTES, mixed),
+            (path, "embed", BYTES, mixed[:0]),
             (path, "search_exact", BYTES, mixed.reshape(2, 6)),
             (path, "boxes", BYTES, mixed),
             (path, "embed_uint8", ["images"], np.stack([pixels[3]] * 2)),
         ]
     )
     assert_close(embedded["embedding"][2:], expected, eager)
+    assert none["embedding"].shape == (0, expected.shape[1])
     assert embedded["status"].tolist()[1:] == [UNREADABLE] + ["ok"] * 10
     names = [Path(file).name for file in files]
     assert found["ids"].ravel().tolist() == ["", "", *names]
@@ -430,6 +432,7 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
     covered = guarantee.is_covered(distances)
     np.testing.assert_array_equal(answer["is_covered"], covered)
     assert sizes[2] == 1 and covered[2] and answer["labels"][2, 0] == b"cow"
+    assert answered("whole", neighbors=3)["is_covered"].all()
 
 
 def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
