@@ -24,9 +24,11 @@ other boxes of the trained head (more or less of the mass, the crop of WS-DAN
 around all above half the largest weight, a first look at half the pixels or at both
 sizes, the median of the boxes of all prototypes), a third look into the second
 (`first` is then the sum of two), queries alone that look twice, and a head trained
-on its own crops too. Scores are MAP@R and P@1 in % on classes that nothing has seen
-but the pretrained network. Gains are paired, over the choice without a box, with
-95 % intervals over classes and seeds or folds.
+on its own crops too. With `--seen`, the network sees photographs and crops at
+fewer pixels than they have, and one row crops out of what it saw. Scores are MAP@R
+and P@1 in % on classes that nothing has seen but the pretrained network. Gains are
+paired, over the choice without a box, with 95 % intervals over classes and seeds or
+folds.
 """
 
 import sys
@@ -89,6 +91,8 @@ class Settings(ExperimentSettings):
     """Folds over the classes of a folder; one for each seed, at most."""
     pixels: int = 224
     """Height and width of a photograph or a collage."""
+    seen: int | None = None
+    """Those that the network sees of a photograph or its crop; by default all."""
     steps: int = 600
     """Training steps of 16 x 4 letters or 8 x 4 photographs."""
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
@@ -200,7 +204,7 @@ def photographs(settings: Settings, fold: int) -> Task:
     return Task(
         {side: found.images[is_in] for side, is_in in chosen.items()},
         {side: found.labels[is_in] for side, is_in in chosen.items()},
-        *({}, network, size, None, 8),
+        *({}, network, settings.seen or size, None, 8),
     )
 
 
@@ -254,6 +258,11 @@ def moved(own: np.ndarray, shares: Any) -> np.ndarray:
     return np.concatenate([start, start + sides], axis=1)
 
 
+def whole(images: np.ndarray) -> np.ndarray:
+    """Boxes of whole images."""
+    return np.tile(np.float32([0.0, 0.0, 1.0, 1.0]), (len(images), 1))
+
+
 def within(inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
     """Boxes given as shares of other boxes, as shares of the image."""
     start, sides = outer[:, :2], outer[:, 2:] - outer[:, :2]
@@ -292,7 +301,11 @@ class Looks:
         temperature = 20.0 if task.window is None else 80.0
         self.poolings = POOLINGS | {"GSP": partial(gsp_layer, temperature)}
         self.backbone = cache(partial(build_backbone, task.network))
-        self.maps = each(self.features, task.images)
+        self.seen = task.images
+        if settings.seen:
+            boxes = each(whole, task.images)
+            self.seen = each(self.cropped, boxes, task.images)
+        self.maps = each(self.features, self.seen)
 
     def measure(self) -> dict[str, dict]:
         """Measures every row."""
@@ -331,6 +344,9 @@ class Looks:
                 self.add("box of GSP, raw features", first, best)
                 best = each(itemgetter(self.raw_name), close)
                 self.add("raw best pooling, box of GSP", self.raw_rows, best)
+                if self.settings.seen:
+                    again = embedded(second, self.near_maps(own, self.seen))
+                    self.add("box of GSP, out of what was seen", first, again)
                 if self.settings.variants and self.task.window is None:
                     self.variants(second, first, again, own, near)
         if true := self.task.true_boxes:  # An upper bound.
@@ -457,20 +473,19 @@ class Looks:
         found = each(lambda one: rule([images[:1, ..., :1], one]), weights)
         return each(ops.convert_to_numpy, found)
 
-    def near_maps(self, boxes: dict) -> dict[str, np.ndarray]:
+    def near_maps(self, boxes: dict, images: Any = None) -> dict:
         """Feature maps of the crops."""
+        images = {side: (images or self.task.images)[side] for side in boxes}
+        return each(self.features, each(self.cropped, boxes, images))
+
+    def cropped(self, boxes: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """The boxes of images, uint8, of the size that the network sees."""
         crop = Crop((self.task.side, self.task.side))
-
-        def near(own, images):
-            crops = [
-                crop([images[some].astype("float32"), own[some]])
-                for some in blocks_of(np.arange(len(images)), 256)
-            ]
-            return self.features(np.rint(np.concatenate(crops)).astype("u1"))
-
-        return each(
-            near, boxes, {side: self.task.images[side] for side in boxes}
-        )
+        crops = [
+            crop([images[some].astype("float32"), boxes[some]])
+            for some in blocks_of(np.arange(len(images)), 256)
+        ]
+        return np.rint(np.concatenate(crops)).astype("u1")
 
     def trained(self, maps: dict, pooling: Callable) -> keras.Model:
         """The head with the best rate and weights on validation classes."""

@@ -95,7 +95,8 @@ def test_photographs_have_other_boxes_and_further_looks(tmp_path, monkeypatch):
     of_one_layer(monkeypatch, 200, 8)
     layouts.folder(tmp_path / "images", list("abcdefghijklmnopqrst"), images=15)
     options = ["--data-dir", str(tmp_path / "images"), "--variants"]
-    found = smoke_run(two_looks, tmp_path, *options, "--pixels", "64")
+    options += ["--pixels", "64", "--seen", "32", "--keep", str(tmp_path / "k")]
+    found = smoke_run(two_looks, tmp_path, *options)
     rows = {row["name"]: row for row in found["rows"]}
     for name in ("three looks of GSP", "box of GSP, trained on crops too"):
         assert set(rows[name]["chosen"]) <= {"first", "second", "sum"}
@@ -103,6 +104,9 @@ def test_photographs_have_other_boxes_and_further_looks(tmp_path, monkeypatch):
     assert alone["over"] == "GSP, whole" and alone["map_at_r"] > 0
     whole = rows["raw best pooling, whole"]["map_at_r"]
     assert rows["raw best pooling, box of GSP"]["first"] == whole
+    assert rows["box of GSP, out of what was seen"]["over"] == "GSP, whole"
+    monkeypatch.setattr(two_looks, "photographs", None)
+    assert smoke_run(two_looks, tmp_path, *options) == found  # kept
 
 
 @pytest.fixture
