@@ -260,7 +260,7 @@ def moved(own: np.ndarray, shares: Any) -> np.ndarray:
 
 def whole(images: np.ndarray) -> np.ndarray:
     """Boxes of whole images."""
-    return np.tile(np.float32([0.0, 0.0, 1.0, 1.0]), (len(images), 1))
+    return np.tile(np.array([0.0, 0.0, 1.0, 1.0], "f4"), (len(images), 1))
 
 
 def within(inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
