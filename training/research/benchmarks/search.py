@@ -2,13 +2,13 @@
 
     python -m training.research.benchmarks.search --json docs/results/search.json
 
-Embeddings are clustered unit vectors with few strong directions: coordinate k has
-a deviation of 1 / sqrt(k), about that of the principal components of ImageNet
+Embeddings are clustered unit vectors with few strong directions: coordinate k has a
+deviation of 1 / sqrt(k), about that of the principal components of ImageNet
 features. Indexes answer queries among `--sizes` items: ratios to faiss's exact
-search, seconds to build, growth of memory, and recall, the share of the true
-neighbors that are found. `retrieval_scores` of `--scored` embeddings is compared
-with a plain product of blocks and top-k on the backend's device, which scores
-nothing, and with pytorch-metric-learning.
+search, seconds to build, and recall, the share of the true neighbors that are
+found. `retrieval_scores` of `--scored` embeddings is compared with a plain product
+of blocks and top-k on the backend's device, which scores nothing, and with
+pytorch-metric-learning.
 
 Each contender runs in a process of its own. One that is not installed, or whose
 process dies, is left out. This package searches on an accelerator where there is
@@ -30,7 +30,6 @@ from tqdm import tqdm
 
 from training.research import report
 from training.research.report import Table, ratio_table
-from training.runs.environment import peak_memory
 
 NEIGHBORS = 10
 LEFT_OUT = ImportError, NotImplementedError, BrokenProcessPool
@@ -187,15 +186,14 @@ def timed(build: Callable, path: str, repeats: int) -> dict[str, Any]:
     with np.load(path) as arrays:
         given = dict(arrays)
     build(**{name: one[:1000] for name, one in given.items()})()
-    before, start = peak_memory(), time.perf_counter()
+    start = time.perf_counter()
     run = build(**given)
     built, seconds = time.perf_counter() - start, []
     for _ in range(repeats):
         start = time.perf_counter()
         found = run()
         seconds.append(time.perf_counter() - start)
-    growth = f"{(peak_memory() - before) / 2**20:,.0f} MB"
-    return {"built": built, "seconds": seconds, "mb": growth, "found": found}
+    return {"built": built, "seconds": seconds, "found": found}
 
 
 def compared(
@@ -232,7 +230,6 @@ def measure(settings: Settings) -> Iterator[Table]:
             facts = {
                 "queries/s": f"{num_queries / np.median(run['seconds']):,.0f}",
                 "built in": f"{run['built']:.2f} s",
-                "memory grows by": run["mb"],
                 "recall": f"{np.mean(shared) / NEIGHBORS:.4f}",
             }
             found[name] = run["seconds"], facts
@@ -251,7 +248,7 @@ def measure(settings: Settings) -> Iterator[Table]:
         )
         found = {}
         for name, run in runs.items():
-            facts = {"memory grows by": run["mb"]}
+            facts = {}
             if run["found"] is not None:
                 facts["MAP@R"] = f"{run['found']:.8f}"
             found[name] = run["seconds"], facts
