@@ -128,17 +128,22 @@ def section(
 ) -> str:
     """A record as Markdown: command, text, tables, picture, circumstances.
 
-    Paragraphs that the page has already, `read`, are left out.
+    Paragraphs that the page has already, and the text of a module of which it
+    shows a record already, both in `read`, are left out.
     """
     tables = [Table(**one) for one in record.get("tables", ())]
     about = record["about"]
     if record["kind"] == "study":
         tables = [study_table(record), *tables]
         about = f"{about} {_about_study(record)}".strip()
+    command = record.get("command") or ""
     paragraphs = about.split("\n\n")
+    if record["kind"] != "study":
+        module = " ".join(command.split()[:3])
+        paragraphs = [] if module in read else paragraphs
+        read.add(module)
     about = "\n\n".join(p for p in paragraphs if p not in read)
     read.update(paragraphs)
-    command = record.get("command")
     if command and not _exists(command):
         command, about = None, f"{about}\n\nBy a command of an earlier version."
     parts = [f"    {command}" if command else "", about]

@@ -138,6 +138,18 @@ def test_a_record_fills_its_block_or_gets_a_page(tmp_path):
     assert write_pages(docs) == []
 
 
+def test_the_text_of_a_command_is_on_a_page_once(tmp_path):
+    command = {"command": "python -m training.research.benchmarks.pooling"}
+    for name, about in (("one", "Old text."), ("two", "New text.")):
+        record = BENCHMARK | command | {"about": about}
+        write_record(tmp_path / f"{name}.json", record)
+    page = "".join(f"<!-- made {k} -->\n<!-- end -->\n" for k in ("two", "one"))
+    (tmp_path / "page.md").write_text(page)
+    text = pages(tmp_path)["page.md"]
+    assert text.count("New text.") == 1 and "Old text." not in text
+    assert text.count(command["command"]) == 2
+
+
 def test_what_is_no_record_is_refused(tmp_path):
     for content in ("[]", "{", '{"kin": 1}'):
         (tmp_path / "x.json").write_text(content)
