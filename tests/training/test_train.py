@@ -162,6 +162,19 @@ finally:
 
 
 @pytest.mark.slow
+def test_an_evaluation_scores_the_same_few_classes(tmp_path):
+    recipe = RECIPE.with_(evaluation_classes=2)
+    run = RunDirectory(tmp_path / "run")
+    train_run(recipe, SPLITS, run)
+    drawn = np.random.default_rng(0).permutation(3)[:2]
+    is_drawn = np.isin(VALIDATION.labels, drawn)
+    rows = embed(evaluate.load_encoder(run), recipe, VALIDATION)[is_drawn]
+    own = gsp.metrics.retrieval_scores(rows, VALIDATION.labels[is_drawn])
+    best = max(line["val_map_at_r"] for line in history_of(run))
+    assert own["map_at_r"] == pytest.approx(best, abs=1e-5)
+
+
+@pytest.mark.slow
 def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
     plain, run = (RunDirectory(tmp_path / name) for name in "ab")
     recipe = RECIPE.with_(steps=0, regularizer="none", embedding_size=4)

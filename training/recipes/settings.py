@@ -276,6 +276,8 @@ class Evaluation:
 
     steps_per_evaluation: Annotated[int, positive] = 100
     """Steps between two evaluations; divides `steps`, or exceeds it."""
+    evaluation_classes: Annotated[int | None, at_least_two] = None
+    """Validation classes that an evaluation scores, drawn once; None: all."""
     patience: Annotated[int | None, positive] = None
     """Evaluations without a gain before training stops; None: never."""
     chosen_by: Literal["map_at_r", "precision_at_1"] = "map_at_r"

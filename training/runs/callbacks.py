@@ -24,6 +24,7 @@ def build_callbacks(
     scores = gsp.callbacks.RetrievalEvaluation(
         evaluation_batches(recipe, splits.validation),
         truncate_to=recipe.matryoshka_sizes[1:],
+        max_classes=recipe.evaluation_classes,
     )
     # One more than all: step 0 may stay the best.
     patience = recipe.patience or recipe.evaluations + 1
