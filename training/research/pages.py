@@ -93,11 +93,18 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
 
     def made(page):
         read: set[str] = set()
+        own = [records[k] for k in BLOCK.findall(page) if k in records]
+        own.sort(key=lambda record: record.get("date", ""))
+        # The latest text of each command is that of all its records.
+        latest = {_module(record): record["about"] for record in own}
 
         def block(match):
             if match[1] not in records:
                 return match[0]
-            text = section(match[1], records[match[1]], folder, read)
+            record = dict(records[match[1]])
+            if record["kind"] != "study":
+                record["about"] = latest[_module(record)]
+            text = section(match[1], record, folder, read)
             return f"<!-- made {match[1]} -->\n\n{text}\n\n<!-- end -->"
 
         return BLOCK.sub(block, page)
@@ -128,22 +135,17 @@ def section(
 ) -> str:
     """A record as Markdown: command, text, tables, picture, circumstances.
 
-    Paragraphs that the page has already, and the text of a module of which it
-    shows a record already, both in `read`, are left out.
+    Paragraphs that the page has already, `read`, are left out.
     """
     tables = [Table(**one) for one in record.get("tables", ())]
     about = record["about"]
     if record["kind"] == "study":
         tables = [study_table(record), *tables]
         about = f"{about} {_about_study(record)}".strip()
-    command = record.get("command") or ""
     paragraphs = about.split("\n\n")
-    if record["kind"] != "study":
-        module = " ".join(command.split()[:3])
-        paragraphs = [] if module in read else paragraphs
-        read.add(module)
     about = "\n\n".join(p for p in paragraphs if p not in read)
     read.update(paragraphs)
+    command = record.get("command")
     if command and not _exists(command):
         command, about = None, f"{about}\n\nBy a command of an earlier version."
     parts = [f"    {command}" if command else "", about]
@@ -314,10 +316,16 @@ def _wrong_differences(records) -> Iterator[str]:
                     )
 
 
+def _module(record):
+    """The module that wrote a record."""
+    found = re.search(r"-m (\S+)", record.get("command") or "")
+    return found and found[1]
+
+
 def _exists(command):
     """Whether the module of `python -m MODULE ...` is still there."""
-    module = re.search(r"-m (\S+)", command)
-    path = ROOT.joinpath(*module[1].split(".")) if module else ROOT
+    module = _module({"command": command})
+    path = ROOT.joinpath(*module.split(".")) if module else ROOT
     return path.is_dir() or path.with_suffix(".py").exists()
 
 

@@ -138,15 +138,15 @@ def test_a_record_fills_its_block_or_gets_a_page(tmp_path):
     assert write_pages(docs) == []
 
 
-def test_the_text_of_a_command_is_on_a_page_once(tmp_path):
+def test_the_latest_text_of_a_command_is_on_a_page_once(tmp_path):
     command = {"command": "python -m training.research.benchmarks.pooling"}
-    for name, about in (("one", "Old text."), ("two", "New text.")):
-        record = BENCHMARK | command | {"about": about}
-        write_record(tmp_path / f"{name}.json", record)
-    page = "".join(f"<!-- made {k} -->\n<!-- end -->\n" for k in ("two", "one"))
-    (tmp_path / "page.md").write_text(page)
+    for day, name in enumerate(("old", "new")):
+        facts = {"about": f"A text, {name}.", "date": f"2026-01-0{day + 1}"}
+        write_record(tmp_path / f"{name}.json", BENCHMARK | command | facts)
+    blocks = (f"<!-- made {name} -->\n<!-- end -->" for name in ("old", "new"))
+    (tmp_path / "page.md").write_text("\n".join(blocks))
     text = pages(tmp_path)["page.md"]
-    assert text.count("New text.") == 1 and "Old text." not in text
+    assert text.count("A text, new.") == 1 and "A text, old." not in text
     assert text.count(command["command"]) == 2
 
 
