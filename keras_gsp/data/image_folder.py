@@ -269,8 +269,8 @@ def _boxes(rows):
     if not {"x", "y"} & {*given}:
         return None
     try:
-        boxes = [[round(float(row[name])) for name in BOX] for row in rows]
-    except (KeyError, OverflowError, TypeError, ValueError) as error:
+        boxes = [[float(row[name]) for name in BOX] for row in rows]
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"Every row must have a number in the columns {', '.join(BOX)}. "
             f"Received: columns {', '.join(given)}; {error}."

@@ -183,15 +183,18 @@ def checked_boxes(boxes: Any, count: int, sides: Any = None) -> np.ndarray:
             f"height. Received: {boxes.dtype} of shape {boxes.shape}."
         )
     whole = np.rint(boxes)
-    is_bad = ~((whole >= [0, 0, 1, 1]) & (whole < 2**30)).all(axis=1)
+    is_bad = ~((whole >= 0) & (whole < 2**30)).all(axis=1)
+    # Before they are rounded: shares of the image are no pixels.
+    is_bad |= (boxes[:, 2:] < 1).any(axis=1)
     if sides is not None:
         ends = whole[:, :2] + whole[:, 2:]
         is_bad |= (ends > [sides[1], sides[0]]).any(axis=1)
     if is_bad.any():
         first = int(np.argmax(is_bad))
         raise ValueError(
-            "`boxes` must lie in their images: x and y at least 0, width and "
-            f"height at least 1. Received: {int(is_bad.sum())} outside, the "
-            f"first of image {first}: {boxes[first].tolist()}."
+            "`boxes` must lie in their images, in pixels: x and y at least 0, "
+            "width and height at least 1. Received: "
+            f"{int(is_bad.sum())} outside, the first of image {first}: "
+            f"{boxes[first].tolist()}."
         )
     return whole.astype("int64")

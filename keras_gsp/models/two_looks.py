@@ -1,6 +1,7 @@
 """An encoder that finds the subject, and looks at it again from close up."""
 
 import inspect
+import warnings
 from functools import cache
 from typing import Any, Self
 
@@ -15,6 +16,9 @@ from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.ops.arguments import check_choice, check_count, check_interval
 from keras_gsp.ops.precision import at_least_float32, full_matmul
 from keras_gsp.ops.tensor import Tensor
+
+# Cells a side: the margin of half a cell on each side is a quarter of four.
+FEW_CELLS = 5
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -108,6 +112,13 @@ class TwoLooks(keras.Model):
         images = keras.Input((None, None, input_of(first).shape[-1]))
         whole = Crop(_image_size("first", first), name="whole")(images)
         embedding, weights = _with_weights(first)(whole)
+        if window is None and min(weights.shape[1:]) < FEW_CELLS:
+            warnings.warn(
+                f"The first look pools {weights.shape[1]} x {weights.shape[2]} "
+                "places: boxes are nearly the whole image. Give it larger "
+                "images, or set `window`.",
+                stacklevel=2,
+            )
         boxes = Boxes(window, mass, name="boxes")([images, weights])
         near = first if second is None else second
         size = _image_size("second", near)
@@ -142,7 +153,7 @@ class TwoLooks(keras.Model):
 
     def finder(self) -> keras.Model:
         """Returns the model from images to boxes; weights are shared."""
-        return self._find(None)[0]
+        return self._finders(None)[0]
 
     def boxes(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
         """Returns (batch, 4): top, left, bottom, right, in [0, 1].
@@ -152,7 +163,7 @@ class TwoLooks(keras.Model):
         4), each the best `window` once the mass in those before it is gone, at
         most as many as have room beside each other. They may overlap.
         """
-        return self._find(num_boxes)[0].predict(images, verbose=0)
+        return self._find(images, num_boxes)[0].predict(images, verbose=0)
 
     def crops(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
         """Returns what the second encoder sees of each box, float32.
@@ -160,26 +171,39 @@ class TwoLooks(keras.Model):
         (batch, height, width, channels), or with `num_boxes` (batch,
         num_boxes, height, width, channels).
         """
-        return self._find(num_boxes)[1].predict(images, verbose=0)
+        return self._find(images, num_boxes)[1].predict(images, verbose=0)
 
-    def _find(self, num_boxes):
+    def _find(self, images, num_boxes):
+        shape = getattr(images, "shape", None)
+        is_wrong = shape is not None and (len(shape) != 4 or not shape[0])
+        if is_wrong or isinstance(images, list | tuple):
+            raise ValueError(
+                "`images` must be an array (batch, height, width, channels) "
+                "of one image or more, or a data set of such arrays. "
+                f"Received: {type(images).__name__}, shape {shape}."
+            )
         check_count(is_optional=True, num_boxes=num_boxes)
         most = int(1 / self.window + 1e-6) ** 2 if self.window else 0
         if num_boxes is not None and num_boxes > most:
             raise ValueError(
                 f"`num_boxes` must be at most {most}, the windows that have "
-                "room beside each other (none without `window`). Received: "
+                "room beside each other (give a `window`). Received: "
                 f"num_boxes={num_boxes}, window={self.window}."
             )
         return self._finders(num_boxes)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, encoders included."""
+        """Returns the constructor's arguments, and which layers are shared.
+
+        Raises:
+            ValueError: encoders that share layers inside of layers.
+        """
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
-        return {
+        config = {
             name: keras.saving.serialize_keras_object(getattr(self, name))
             for name in names
         }
+        return config | {"shared": _shared_layers(self.first, self.second)}
 
     @classmethod
     def from_config(
@@ -187,7 +211,18 @@ class TwoLooks(keras.Model):
     ) -> Self:
         """Rebuilds a model from `get_config`."""
         read = keras.saving.deserialize_keras_object
-        return cls(**{name: read(value) for name, value in config.items()})
+        given = {name: read(value) for name, value in config.items()}
+        shared, first = given.pop("shared", {}), given["first"]
+        if shared and given["second"] is not first:
+            given["second"] = keras.models.clone_model(
+                given["second"],
+                clone_function=lambda layer: (
+                    first.get_layer(shared[layer.name])
+                    if layer.name in shared
+                    else layer
+                ),
+            )
+        return cls(**given)
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -366,6 +401,22 @@ def _combined(looks, combine):
     return last(keras.layers.Add(name="looks")(looks))
 
 
+def _shared_layers(first, second):
+    """Name of each layer of the second that the first has -> its name there."""
+    # Keras would build a copy for either encoder, and load one of them.
+    own = {id(layer): layer.name for layer in first.layers}
+    shared = [x for x in getattr(second, "layers", ()) if id(x) in own]
+    found = {id(v) for layer in shared for v in layer.variables}
+    everywhere = {id(v) for v in getattr(second, "variables", ())}
+    if everywhere & {id(v) for v in first.variables} != found:
+        raise ValueError(
+            "`first` and `second` must share whole layers to be saved. "
+            "Received: encoders that share layers inside of layers."
+        )
+    is_input = keras.layers.InputLayer
+    return {x.name: own[id(x)] for x in shared if not isinstance(x, is_input)}
+
+
 def _image_size(name, encoder):
     shape = getattr(input_of(encoder), "shape", ())
     if len(shape) != 4 or None in shape[1:]:
@@ -382,8 +433,8 @@ def _with_weights(encoder):
     if len(found) != 1:
         raise ValueError(
             "`first` must have one pooling with `pooling_weights`, such as "
-            f"GeneralizedSumPooling. Received: {len(found)} among the layers "
-            f"{[type(layer).__name__ for layer in encoder.layers]}."
+            f"GeneralizedSumPooling. Received: {len(found)} in the "
+            f"{len(encoder.layers)} layers of {encoder.name!r}."
         )
     features = keras.tree.flatten(found[0].input)[0]
     if len(features.shape) != 4:

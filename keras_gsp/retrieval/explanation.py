@@ -245,8 +245,9 @@ def _pooling_before(embedding):
     if not hasattr(layer, "transport_plan"):
         raise ValueError(
             "`encoder` must end in GeneralizedSumPooling and at most a "
-            "normalization: only then do contributions add up. Received: an "
-            f"embedding from {type(layer).__name__} {layer.name!r}."
+            "normalization: only then do contributions add up (of a "
+            "`TwoLooks` explain its `first` encoder). Received: an embedding "
+            f"from {type(layer).__name__} {layer.name!r}."
         )
     for name, needed in {"power": 1.0, "add_max": False}.items():
         if (found := getattr(layer, name, needed)) != needed:

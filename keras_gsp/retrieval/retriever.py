@@ -253,10 +253,11 @@ class Retriever:
 
     def export(self, path: str | Path, **options: Any) -> None:
         """Writes a SavedModel that searches; options of `export_retriever`."""
+        index = self._in_memory()
         if "canaries" not in options:
             options["canaries"] = self._canaries()
         options = {**self._options, **options}
-        export_retriever(self.encoder, self._in_memory(), path, **options)
+        export_retriever(self.encoder, index, path, **options)
 
     def _in_memory(self):
         if not isinstance(self.index, GalleryIndex):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from keras_gsp.ops.arguments import check_interval
 from keras_gsp.retrieval.retriever import ENCODER, Retriever
 from keras_gsp.retrieval.serving.canaries import FILE, MOVED, Canaries
 from keras_gsp.retrieval.serving.portable import PortableEncoder
@@ -29,7 +30,8 @@ def verify_export(
     Raises:
         FileNotFoundError: no export there, or one without canaries.
         RuntimeError: canaries that moved, by name.
-        ValueError: damaged files, or canaries of another encoder.
+        ValueError: damaged files, canaries of another encoder, or a distance
+            that is not positive.
 
     Example:
 
@@ -48,6 +50,7 @@ def verify_export(
     assert facts["num_canaries"] == 1
     ```
     """
+    check_interval("(0, inf)", largest_distance=largest_distance)
     folder = Path(path)
     facts = verify(folder)
     canaries = Canaries.load(folder)

@@ -90,7 +90,8 @@ def test_bad_lists_are_refused(tmp_path):
         (["path,label", "a/0.jpg,"], "line 2"),
         (["path,label,x", "a/0.jpg,a,1"], "x, y, width, height.*columns x"),
         (["path,label,x,y,width,height", "a/0.jpg,a,1,2,3,"], "a number in"),
-        (["path,label,x,y,width,height", "a/0.jpg,a,1,2,3,inf"], "infinity"),
+        (["path,label,x,y,width,height", "a/0.jpg,a,1,2,3,inf"], "inf"),
+        (["path,label,x,y,width,height", "a/0.jpg,a,0,0,.6,.8"], "pixels.*.6"),
     ]:
         with pytest.raises(ValueError, match=message):
             gsp.data.csv_list(write_csv(tmp_path, *lines))

@@ -136,6 +136,11 @@ def test_several_subjects_have_a_box_and_a_crop_each():
     around = gsp.models.TwoLooks(encoder_of())
     with pytest.raises(ValueError, match="num_boxes=2, window=None"):
         around.crops(images, num_boxes=2)
+    for wrong in (images[0], images[:0], list(images), ["a.jpg"]):
+        with pytest.raises(ValueError, match="`images` must be an array"):
+            around.boxes(wrong)
+    with pytest.warns(UserWarning, match="4 x 4 places"):
+        gsp.models.TwoLooks(encoder_of(side=8))
 
 
 def test_crops_are_those_of_pillow():
@@ -214,6 +219,32 @@ def test_saved_and_loaded_it_answers_alike(tmp_path, own_second):
     expected = np.asarray(looks(images))[:, :4]
     expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(loaded(images), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_saved_encoders_still_share_their_backbone(tmp_path, is_nested):
+    given = keras.Input((16, 16, 3))
+    backbone = keras.layers.Conv2D(8, 2, strides=2)
+    if is_nested:
+        backbone = keras.Sequential([given, backbone])
+    features = backbone(given)
+    first, second = (
+        keras.Model(given, pooling(features))
+        for pooling in (
+            gsp.layers.GeneralizedSumPooling(5),
+            gsp.layers.GeneralizedMeanPooling(),
+        )
+    )
+    looks = gsp.models.TwoLooks(first, second)
+    images = rng().random((2, 24, 32, 3)).astype("float32")
+    looks.save(tmp_path / "looks.keras")
+    loaded = keras.saving.load_model(tmp_path / "looks.keras")
+    assert loaded.second.layers[1] is loaded.first.layers[1]
+    assert len(loaded.weights) == len(looks.weights)
+    np.testing.assert_allclose(loaded(images), looks(images), atol=1e-6)
+    inside = keras.Sequential([given, second])
+    with pytest.raises(ValueError, match="share layers inside of layers"):
+        gsp.models.TwoLooks(first, inside).save(tmp_path / "x.keras")
 
 
 def test_both_looks_are_trained():
@@ -300,7 +331,7 @@ def test_refusals():
         (encoder_of, {"combine": "both"}, "combine='both'"),
         (encoder_of, {"mass": 0.0}, "mass=0.0"),
         (encoder_of, {"window": 1.5}, "window=1.5"),
-        (average, {}, "`pooling_weights`.*GlobalAveragePooling2D"),
+        (average, {}, "`pooling_weights`.*Received: 0 in the"),
         (small_tokens, {}, "feature map"),
         (of_any_size, {}, "`first` must take images of a known size"),
         (encoder_of, {"second": of_any_size}, "`second` must take"),

@@ -215,3 +215,9 @@ def test_wrong_calls_are_refused_by_name(photos, encoder, tmp_path):
     ]:
         with pytest.raises(error, match=words):
             call(*arguments)
+    images = np.random.default_rng(0).integers(0, 255, (96, 16, 16, 3))
+    sample = images, np.arange(96) // 4
+    new = means(0.01)
+    upgraded = gsp.retrieval.upgrade(retriever.index, encoder, new, sample)
+    with pytest.raises(TypeError, match="in memory.*Received: Upgrade"):
+        Retriever(new, upgraded).export(tmp_path / "e")

@@ -29,6 +29,8 @@ def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
     with pytest.raises(RuntimeError, match="1 of 4 that moved: cat/1.png: 0"):
         verify_export(path)
     assert verify_export(path, largest_distance=1.0)["largest_distance"] > 0.05
+    with pytest.raises(ValueError, match="largest_distance=-1"):
+        verify_export(path, largest_distance=-1)
     canaries.unlink()
     write_checksums(path)
     with pytest.raises(FileNotFoundError, match="canaries.npz"):

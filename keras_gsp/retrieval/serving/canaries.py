@@ -61,7 +61,7 @@ class Canaries:
         ]
         if moved:
             raise RuntimeError(
-                "Canaries must be embedded as when they were written, to "
+                "Images must be embedded as before, to largest_distance="
                 f"{largest_distance:g}. Received: {len(moved)} of "
                 f"{len(self.ids)} that moved: {'; '.join(moved)}."
             )
