@@ -185,7 +185,7 @@ def checked_boxes(boxes: Any, count: int, sides: Any = None) -> np.ndarray:
     whole = np.rint(boxes)
     is_bad = ~((whole >= 0) & (whole < 2**30)).all(axis=1)
     # Before they are rounded: shares of the image are no pixels.
-    is_bad |= (boxes[:, 2:] < 1).any(axis=1)
+    is_bad |= (boxes[:, 2:] < 1).any(axis=1) | (boxes <= 1).all(axis=1)
     if sides is not None:
         ends = whole[:, :2] + whole[:, 2:]
         is_bad |= (ends > [sides[1], sides[0]]).any(axis=1)

@@ -25,7 +25,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
 )
 from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
-from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder, boxes_of
 from keras_gsp.retrieval.space import check_space
 from keras_gsp.retrieval.verification import INDEX, verify
 from keras_gsp.storage.whole import whole_folder
@@ -117,7 +117,7 @@ class Retriever:
         query: Any,
         k: int = 10,
         *,
-        box: tuple[float, float, float, float] | None = None,
+        box: Any = None,
         **options: Any,
     ) -> Neighbors:
         """Finds the photographs most like one photograph, or several.
@@ -128,9 +128,9 @@ class Retriever:
                 lists, of one length, has several photographs of each thing: an
                 item is as near as the nearest of them.
             k: number of neighbors, at least 1.
-            box: part of each query to search with, in pixels of the upright
-                image: x, y, width, height. It is cut as whole images are, by
-                default to the central square.
+            box: part to search with, in pixels of the upright image: x, y,
+                width, height, of all photographs or one for each. It is cut
+                as whole images are, by default to the central square.
             **options: those of the index's `search`: `group_by`, `where`, ...
 
         Raises:
@@ -177,12 +177,15 @@ class Retriever:
         files: Any,
         labels: Any = None,
         attributes: Mapping[str, Any] | None = None,
+        *,
+        boxes: Any = None,
     ) -> None:
         """Adds photographs, or replaces those with the same ids.
 
         Names of files that cannot be read are left out, with a warning that
         names them; if all are, it is a `ValueError`. `labels` are by default
-        the names of their folders, `attributes` as for `upsert` of an index.
+        the names of their folders, `attributes` as for `upsert` of an index,
+        `boxes` the part of each, as for `search`.
         """
         files = [files] if isinstance(files, str | Path) else list(files)
         if not files:
@@ -193,7 +196,7 @@ class Retriever:
             labels = ["" if one == "." else one for one in parents]
         nothing = np.zeros((len(ids), 1))
         columns = checked_items(nothing, labels, ids, attributes)[1]
-        embeddings, status = self._embedded(files)
+        embeddings, status = self._embedded(files, boxes)
         is_read = np.array(status, object) == "ok"
         pairs = zip(ids, status, strict=True)
         bad = [f"{name} ({one})" for name, one in pairs if one != "ok"]
@@ -308,9 +311,10 @@ class Retriever:
         nothing = np.zeros((0, self._served.embedding_size), "float32")
         rows, status = [nothing], []
         size = 1 if None in self._served.image_shape else BLOCK
-        for some in blocks_of(images, size):
-            contents = [_contents(one) for one in some]
-            found, words = self._served.embedded_files(contents, box)
+        boxes = boxes_of(box, len(images))
+        for some in blocks_of(np.arange(len(images)), size):
+            contents = [_contents(images[i]) for i in some]
+            found, words = self._served.embedded_files(contents, boxes[some])
             rows.append(found)
             status += words
         return np.concatenate(rows), status

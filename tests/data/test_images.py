@@ -160,6 +160,8 @@ def test_a_box_outside_its_picture_is_refused_by_name(files):
         [[2**32, 0, 9, 9]] * 2,
         [[0, 0, 9]] * 2,
         [[0, 0, 0, 9]] * 2,
+        [[0.1, 0.1, 0.8, 0.8]] * 2,
+        [[0, 0, 1, 1]] * 2,
         [[-1, 0, 9, 9]] * 2,
     ):
         with pytest.raises(ValueError, match="`boxes` must"):

@@ -104,6 +104,14 @@ def test_a_box_is_what_is_searched_for(photos, encoder):
     found = retriever.search(canvas, k=1, box=(30, 20, 50, 40))
     assert found.ids.tolist() == [["cat/1.png"]]
     assert found.distances[0, 0] < 1e-5
+    Image.fromarray(canvas).save(photos / "canvas.png")
+    boxes = [(0, 0, 30, 30), (30, 20, 50, 40)]
+    retriever.add([photos / "top.png", photos / "canvas.png"], boxes=boxes)
+    found = retriever.search(photos / "cat" / "1.png", k=2)
+    assert set(found.ids[0]) == {"cat/1.png", "canvas.png"}
+    assert found.distances.max() < 1e-5
+    with pytest.raises(ValueError, match="each of the 1 images"):
+        retriever.search(canvas, box=boxes)
     shares = (0.1, 0.1, 0.4, 0.4), (0, 0, 1, 1)  # no pixels
     for box in ((80, 20, 50, 40), (-1, 0, 5, 5), (0, 0, 0, 5), (1, 2), *shares):
         with pytest.raises(ValueError, match=r"box=.*" + str(box[0])):

@@ -170,13 +170,12 @@ class ServedEncoder:
         return tf.cast(outputs, "float32")
 
     def embedded_files(
-        self, contents: list[bytes], box: Any = None
+        self, contents: list[bytes], boxes: np.ndarray
     ) -> tuple[np.ndarray, list[str]]:
         """Returns embeddings, float32, and the status of each file.
 
         One file at a time where images keep their own size.
         """
-        boxes = np.tile(_checked_box(box), (len(contents), 1))
         images, status = self.decoded(contents, boxes)
         outputs = self.encoder.predict_on_batch(
             images.numpy().astype(self.dtype)
@@ -194,19 +193,23 @@ class ServedEncoder:
         return tf.function(answer, input_signature=[spec], autograph=False)
 
 
-def _checked_box(box):
-    """x, y, width and height, float32; zeros for all of an image."""
+def boxes_of(box: Any, count: int) -> np.ndarray:
+    """x, y, width and height, (count, 4), float32; zeros for whole images.
+
+    From one for all images or one for each; `ValueError` for others.
+    """
     if box is None:
-        return np.zeros(4, "float32")
+        return np.zeros((count, 4), "float32")
     found = np.asarray(box, "float32")
-    is_it = found.shape == (4,) and np.isfinite(found).all()
+    is_it = found.shape in ((4,), (count, 4)) and np.isfinite(found).all()
     # (0, 0, 1, 1) is the whole image in shares, not its first pixel.
-    if not is_it or (found[2:] < 1).any() or (found <= 1).all():
+    if not is_it or (found[..., 2:] < 1).any() or (found <= 1).all(-1).any():
         raise ValueError(
             "`box` must be four numbers in pixels, x, y, width and height, the "
-            f"last two at least 1, not shares. Received: box={box!r}."
+            "last two at least 1, not shares, or so many for each of the "
+            f"{count} images. Received: box={box!r}."
         )
-    return found
+    return np.broadcast_to(found, (count, 4))
 
 
 def _rounded(boxes):
