@@ -160,6 +160,8 @@ def section(
 def _beside_each_other(tables):
     """Many tables of times as one of their ratios, a column for each."""
     columns = {tuple(one.headings[:3]) for one in tables}
+    if any("recall" in one.headings for one in tables):
+        return tables  # A time says little without it.
     if len(tables) < 3 or len(columns) > 1 or "ratio" not in columns.pop():
         return tables
     words = [one.title.split(", ") for one in tables]
