@@ -7,8 +7,8 @@
 A pooling with weights finds the subject; the box is cropped and embedded again
 (`gsp.models.TwoLooks`). By default letters among symbols: the network is
 pretrained on single characters and frozen, the box is the window of half the
-canvas with most pooled mass, `hit` the share of test images whose letter it
-holds, and the second look a head with average pooling, trained on crops. With
+canvas with most pooled mass, `hit` the share of test images in whose letter's cell
+its middle lies, and the second look a head with average pooling, trained on crops. With
 `--data-dir`, photographs: MobileNetV2 (width 1), frozen, folds over the classes;
 the box is the square around the central 80 % of the pooled mass, and the second
 look is the encoder of the first. With `--collages`, each picture of a folder among
@@ -18,7 +18,8 @@ Each head starts from PCA of its features, and its learning rate and its weights
 (those before the first step included) are the best on validation classes, as is
 the choice between first look, second look and the sum of both. `raw` rows train
 nothing: the best of average, maximum and GeM (powers 3 and 5) on validation
-classes, their boxes from GSP behind PCA; in `box of GSP, raw features` the box
+classes, their boxes from GSP behind PCA, and the same after learned whitening, whose
+shrinkage is the best on validation classes; in `box of GSP, raw features` the box
 is the trained head's, and the best raw pooling embeds the crop. With `--variants`,
 other boxes of the trained head (more or less of the mass, the crop of WS-DAN
 around all above half the largest weight, a first look at half the pixels or at both
@@ -61,7 +62,7 @@ from training.recipes.backbone import build_backbone
 from training.recipes.glyph_network import CHARACTERS
 from training.recipes.recipe import Recipe
 from training.research.report import ExperimentSettings, Table, run_measurement
-from training.runs.raw_baseline import pooled
+from training.runs.raw_baseline import SHRINKAGES, pooled
 
 SIDES = "train", "validation", "test"
 KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
@@ -97,6 +98,8 @@ class Settings(ExperimentSettings):
     """Training steps of 16 x 4 letters or 8 x 4 photographs."""
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
     """Learning rates, chosen on validation classes."""
+    heads: bool = True
+    """Whether heads are trained; without, there are `raw` rows alone."""
     rivals: bool = True
     """Whether other poolings find boxes too."""
     variants: bool = False
@@ -311,6 +314,8 @@ class Looks:
         """Measures every row."""
         heads, weights, seed = {}, {}, self.seed
         self.raw()
+        if not self.settings.heads:
+            return self.rows
         for name, pooling in self.poolings.items():
             if name not in ("average", "GSP") and not self.settings.rivals:
                 continue
@@ -368,6 +373,27 @@ class Looks:
             first, again = (each(itemgetter(name), x) for x in (far, close))
             self.add(f"raw {title}, whole", first)
             self.add(f"raw {title}, two looks", first, again)
+        first, again = self.whitened(first, again)
+        self.add("raw whitened, whole", first)
+        self.add("raw whitened, two looks", first, again)
+
+    def whitened(self, first: dict, second: dict) -> tuple[dict, dict]:
+        """Both looks after learned whitening of the first, to 128 numbers."""
+        own, best = self.task.labels, (-1.0, first, second)
+        train = pooled(self.maps["train"])[self.raw_name]
+        for shrinkage in SHRINKAGES:
+            white = gsp.layers.Whitening(
+                min(128, train.shape[1], len(train) - 1), shrinkage=shrinkage
+            )
+            white.adapt(train, own["train"])
+            looks = [
+                each(lambda x, white=white: ops.convert_to_numpy(white(x)), one)
+                for one in (first, second)
+            ]
+            validated = scores(looks[0]["validation"], own["validation"])
+            if validated["map_at_r"] > best[0]:
+                best = validated["map_at_r"], *looks
+        return best[1:]
 
     def variants(
         self,

@@ -105,6 +105,10 @@ def test_photographs_have_other_boxes_and_further_looks(tmp_path, monkeypatch):
     whole = rows["raw best pooling, whole"]["map_at_r"]
     assert rows["raw best pooling, box of GSP"]["first"] == whole
     assert rows["box of GSP, out of what was seen"]["over"] == "GSP, whole"
+    alone = smoke_run(two_looks, tmp_path, *options[:-2], "--no-heads")
+    names = [row["name"] for row in found["rows"]]
+    assert [row["name"] for row in alone["rows"]] == names[:6]
+    assert alone["rows"][5]["over"] == "raw whitened, whole"
     monkeypatch.setattr(two_looks, "photographs", None)
     assert smoke_run(two_looks, tmp_path, *options) == found  # kept
 
