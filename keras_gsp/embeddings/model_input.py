@@ -8,14 +8,16 @@ from keras_gsp.embeddings.labeled_batches import embedding_of
 
 
 def input_of(model: keras.Model) -> Any:
-    """Returns the input of a built model: a tensor, or a nest of tensors.
+    """Returns the input of a built model: a tensor, or a nest of several.
 
     `model.inputs` is always a list, and a model built from the list warns
     when it is called with a tensor.
     """
     if isinstance(model, keras.Sequential):  # It has no `input`.
         return model.inputs[0]
-    return model.input
+    found = model.input
+    is_alone = isinstance(found, list | tuple) and len(found) == 1
+    return found[0] if is_alone else found
 
 
 def embedding_tensor(encoder: keras.Model) -> Any:

@@ -129,7 +129,8 @@ class TwoLooks(keras.Model):
                 f"Received: {channels[0]} and {channels[1]}."
             )
         crops = Crop(size, name="crops")([images, boxes])
-        looks = [embedding, embedding_of(near(crops))]
+        is_list = isinstance(getattr(near, "input", None), list)
+        looks = [embedding, embedding_of(near([crops] if is_list else crops))]
         super().__init__(images, _combined(looks, combine), name=name)
         self.first = first
         self.second = second

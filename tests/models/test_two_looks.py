@@ -181,6 +181,10 @@ def test_embedding_combines_both_looks():
         looks = gsp.models.TwoLooks(first, second, combine=combine)
         expected = expected / np.linalg.norm(expected, axis=1, keepdims=True)
         np.testing.assert_allclose(looks(images), expected, atol=1e-5)
+    # As models are built of the lists `inputs`.
+    listed = [keras.Model(x.inputs, x.output) for x in (first, second)]
+    looks = gsp.models.TwoLooks(*listed, combine="concatenate")
+    np.testing.assert_allclose(looks(images), expected, atol=1e-5)
 
 
 def test_boxes_follow_the_pooling_and_crops_the_boxes():
