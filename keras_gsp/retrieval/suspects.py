@@ -112,8 +112,8 @@ def suspects(
         Northcutt, Jiang and Chuang, "Confident Learning", JAIR 2021. Here a
         class's mean is compared with the label itself, not with another class.
     """
-    rows = unit_rows(checked_embeddings(embeddings), "embeddings")
-    rows = rows.astype("float32")
+    rows = checked_embeddings(embeddings).astype("float64")
+    rows = unit_rows(rows, "embeddings").astype("float32")
     labels = checked_labels(labels, len(rows))
     names, codes, sizes = np.unique(
         labels, return_inverse=True, return_counts=True

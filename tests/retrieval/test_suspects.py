@@ -31,6 +31,10 @@ def test_what_is_planted_is_found_and_nothing_else():
     assert found.outliers[0] == 321
     huge = gsp.retrieval.suspects(rows * 1e300, names)
     assert huge.duplicates.tolist() == [[200, 320]]
+    half = rows.astype("float16")
+    same = gsp.retrieval.suspects(half.astype("float32"), names)
+    half = gsp.retrieval.suspects(half, names)
+    np.testing.assert_array_equal(half.label_scores, same.label_scores)
 
 
 def test_a_class_under_two_names_and_one_of_one_item():
