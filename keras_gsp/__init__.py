@@ -19,7 +19,6 @@ except ModuleNotFoundError as error:
 from keras_gsp import (
     callbacks,
     data,
-    embeddings,
     layers,
     losses,
     metrics,
@@ -33,7 +32,6 @@ __version__ = "0.1.0"
 __all__ = [
     "callbacks",
     "data",
-    "embeddings",
     "layers",
     "losses",
     "metrics",

@@ -12,21 +12,20 @@ import keras_gsp
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "keras_gsp"
-# A room imports from itself and from the rooms named here.
+# A room imports from itself, the rooms named here, and the private modules
+# beside the rooms.
 ALLOWED = {
     room: set(others.split())
     for room, others in {
         "ops": "",
         "storage": "",
-        "embeddings": "ops",
-        "layers": "ops embeddings",
-        "metrics": "ops embeddings",
-        "data": "ops storage embeddings",
-        "losses": "ops embeddings layers",
-        "models": "ops embeddings layers losses metrics",
-        "retrieval": "ops storage embeddings layers metrics data models",
-        "callbacks": "ops storage embeddings layers losses metrics data models "
-        "retrieval",
+        "layers": "ops",
+        "metrics": "ops",
+        "data": "ops storage",
+        "losses": "ops layers",
+        "models": "ops layers losses metrics",
+        "retrieval": "ops storage layers metrics data models",
+        "callbacks": "ops storage layers losses metrics data models retrieval",
     }.items()
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -49,6 +48,7 @@ def imported_rooms(path):
     names = {name for names in imported_names(path) for name in names}
     parts = [name.split(".") for name in names]
     rooms = {part[1] for part in parts if part[0] == "keras_gsp" and part[1:]}
+    rooms = {room for room in rooms if room[0] != "_"}
     return rooms | {"training" for part in parts if part[0] == "training"}
 
 
@@ -57,6 +57,11 @@ def test_imports_point_one_way(room):
     for path in (PACKAGE / room).rglob("*.py"):
         upwards = imported_rooms(path) - ALLOWED[room] - {room}
         assert not upwards, f"{path} imports {upwards}"
+
+
+def test_private_modules_import_no_room():
+    for path in PACKAGE.glob("_[!_]*.py"):
+        assert not imported_rooms(path), path
 
 
 def test_the_package_has_no_names_but_its_rooms():

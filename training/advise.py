@@ -341,7 +341,7 @@ class Comparison:
     @cached_property
     def _seconds_per_image(self):
         """Of an image through the backbone, in a batch of 32."""
-        from keras_gsp.embeddings.processes import predictor
+        from keras_gsp._processes import predictor
         from training.recipes.backbone import build_backbone
 
         recipe = self.rows[0].recipe.with_(cache_features=False)

@@ -76,7 +76,7 @@ def _examine(command):
 def _review(command, lines):
     """Writes the page to decide on, and prints what was found."""
     import keras_gsp as gsp
-    from keras_gsp.embeddings.labeled_batches import encoded
+    from keras_gsp._labeled_batches import encoded
     from training.datasets.layout import images_root
     from training.reports.review import write_review
     from training.runs.scoring import load_encoder, load_preprocessing

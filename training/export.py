@@ -274,7 +274,7 @@ def _write_model(export, encoder, options, gallery, index):
 def _write_portable(export, recipe, encoder, options, images, index):
     """Writes ONNX or LiteRT, with the MAP@R of Keras and of the file."""
     import keras_gsp as gsp
-    from keras_gsp.embeddings.labeled_batches import embedding_of
+    from keras_gsp._encoding import embedding_of
     from keras_gsp.retrieval.serving.artefact_facts import write_facts
     from training.recipes.batches import evaluation_batches
 

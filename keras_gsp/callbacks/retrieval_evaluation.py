@@ -6,16 +6,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import host_array
-from keras_gsp.embeddings.labeled_batches import (
-    LabeledBatches,
-    encoded,
-    encoded_batches,
-)
-from keras_gsp.embeddings.processes import from_first_process
+from keras_gsp._checks import check_count
+from keras_gsp._labeled_batches import LabeledBatches, encoded, encoded_batches
+from keras_gsp._labels import host_array
+from keras_gsp._processes import from_first_process
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.models.truncated import normalization_of, truncated
-from keras_gsp.ops.arguments import check_count
 
 
 class RetrievalEvaluation(keras.callbacks.Callback):

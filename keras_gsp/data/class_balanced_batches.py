@@ -6,10 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_gsp._checks import check_count, check_integer
+from keras_gsp._labels import as_host_array, checked_labels
+from keras_gsp._tensor import Tensor
 from keras_gsp.data.untuned import has_tensorflow, tf, untuned
-from keras_gsp.embeddings.label_codes import as_host_array, checked_labels
-from keras_gsp.ops.arguments import check_count, check_integer
-from keras_gsp.ops.tensor import Tensor
 
 
 def class_table(labels: Tensor) -> tuple[Any, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp._tensor import Tensor
 from keras_gsp.data.untuned import tf
-from keras_gsp.ops.tensor import Tensor
 
 # Attempts at a random window before the largest allowed one is taken.
 _ATTEMPTS = 10

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp._tensor import Tensor
 from keras_gsp.data import pillow_decoding
 from keras_gsp.data.pillow_decoding import WHITE, check_num_pixels
 from keras_gsp.data.untuned import has_tensorflow, tf
-from keras_gsp.ops.tensor import Tensor
 
 MAX_PIXELS = 50_000_000
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_gsp._checks import check_count
 from keras_gsp.data.archives import is_archive, unpacked
 from keras_gsp.data.decoding import IMAGE_ENDINGS
 from keras_gsp.data.image_set import ImageSet
-from keras_gsp.ops.arguments import check_count
 
 DECISIONS = "keep", "relabel", "drop"
 BOX = "x", "y", "width", "height"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import as_host_array
+from keras_gsp._labels import as_host_array
 
 _DTYPES = np.uint8, np.float16
 

@@ -8,6 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_gsp._checks import check_choice
+from keras_gsp._labels import as_host_array, checked_labels, label_codes
 from keras_gsp.data import crops
 from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.data.host_batches import (
@@ -19,12 +21,6 @@ from keras_gsp.data.image_folder import names_below
 from keras_gsp.data.image_set import checked_boxes
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.data.untuned import has_tensorflow, tf, untuned
-from keras_gsp.embeddings.label_codes import (
-    as_host_array,
-    checked_labels,
-    label_codes,
-)
-from keras_gsp.ops.arguments import check_choice
 
 
 def augmented_batches(

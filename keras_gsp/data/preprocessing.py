@@ -6,12 +6,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_gsp._checks import check_choice, check_count, is_integer
+from keras_gsp._compat import layers_at_any_depth
+from keras_gsp._tensor import Tensor
 from keras_gsp.data import crops, pillow_decoding
 from keras_gsp.data.decoding import MAX_PIXELS, WHITE, cut_array, cut_encoded
 from keras_gsp.data.untuned import has_tensorflow
-from keras_gsp.embeddings.compat import layers_at_any_depth
-from keras_gsp.ops.arguments import check_choice, check_count, is_integer
-from keras_gsp.ops.tensor import Tensor
 
 # What decides which pixels an encoder sees.
 CUT = "height", "width", "crop_fraction", "background"

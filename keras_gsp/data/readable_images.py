@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from keras_gsp._checks import check_choice
 from keras_gsp.data.decoding import (
     MAX_PIXELS,
     check_num_pixels,
@@ -13,7 +14,6 @@ from keras_gsp.data.decoding import (
     image_size,
 )
 from keras_gsp.data.untuned import has_tensorflow, tf
-from keras_gsp.ops.arguments import check_choice
 
 
 class ReadableImages(NamedTuple):

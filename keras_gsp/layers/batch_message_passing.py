@@ -5,10 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
-from keras_gsp.ops.arguments import check_count
+from keras_gsp._checks import check_count
+from keras_gsp._configured import ConfiguredLayer, known_size
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -4,10 +4,10 @@ from typing import Any
 
 from keras import constraints, initializers, regularizers, saving
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.ops.arguments import check_count
+from keras_gsp._checks import check_count
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import class_indices, numeric_labels, rows_of
-from keras_gsp.ops.tensor import Tensor
 
 
 @saving.register_keras_serializable(package="keras_gsp")

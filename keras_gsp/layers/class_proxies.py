@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
-from keras_gsp.ops.arguments import check_count
+from keras_gsp._checks import check_count
+from keras_gsp._configured import ConfiguredLayer, known_size
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.precision import full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

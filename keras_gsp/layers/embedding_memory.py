@@ -6,11 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer, known_size
-from keras_gsp.ops.arguments import check_count, check_integer
+from keras_gsp._checks import check_count, check_integer, require
+from keras_gsp._configured import ConfiguredLayer, known_size
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import check_same_length, flat_labels, numeric_labels
-from keras_gsp.ops.preconditions import require
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import check_normalization, normalize
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp._configured import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

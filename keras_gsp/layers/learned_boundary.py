@@ -5,15 +5,15 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.ops.arguments import check_count, check_positive
+from keras_gsp._checks import check_count, check_positive
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import (
     class_indices,
     flat_labels,
     numeric_labels,
     rows_of,
 )
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -4,12 +4,13 @@ from typing import Any
 
 from keras import ops, saving
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp._checks import check_choice, check_count, check_positive
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.feature_pooling import (
     flat_features,
     known_channels,
 )
-from keras_gsp.ops.arguments import check_choice, check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import (
@@ -19,7 +20,6 @@ from keras_gsp.ops.masked_reductions import (
     zero_where_masked,
 )
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @saving.register_keras_serializable(package="keras_gsp")

@@ -6,15 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labeled_embeddings import (
-    checked_embeddings,
-    checked_labels,
-)
-from keras_gsp.layers.configured_layer import ConfiguredLayer
-from keras_gsp.ops.arguments import check_count, check_interval
+from keras_gsp._checks import check_count, check_interval
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._embeddings import checked_embeddings, checked_labels
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_not_negative
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.pairs import anchor_shares, shares_of_mean_anchor
 from keras_gsp.ops.precision import full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 # A positive pair this close to cosine 1 is one image twice, up to rounding.
 _IDENTICAL = 1e-5

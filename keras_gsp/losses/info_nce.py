@@ -5,15 +5,15 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.pairs import (
     anchor_shares,
     shares_of_mean_over,
     weighted_logsumexp,
 )
 from keras_gsp.ops.precision import full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -5,11 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_interval
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts
-from keras_gsp.ops.arguments import check_interval
 from keras_gsp.ops.labels import class_indices, nan_without_row
 from keras_gsp.ops.precision import exact_mean
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

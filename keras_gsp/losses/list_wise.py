@@ -6,12 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_count, check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.pairs import shares_of_mean_over
 from keras_gsp.ops.precision import full_matmul, smaller
 from keras_gsp.ops.soft_ranks import soft_ranks
-from keras_gsp.ops.tensor import Tensor
 
 
 class ListLoss(PairLoss):

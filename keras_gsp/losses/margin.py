@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_not_negative, check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.pairs import anchor_shares
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

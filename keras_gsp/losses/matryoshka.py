@@ -7,11 +7,11 @@ from typing import Any
 
 import keras
 
+from keras_gsp._checks import check_count
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.losses.proxy_similarity import ProxyLoss
-from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

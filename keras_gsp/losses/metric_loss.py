@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.configured_layer import Configured
+from keras_gsp._configured import Configured
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import flat_labels
 from keras_gsp.ops.precision import exact_mean
-from keras_gsp.ops.tensor import Tensor
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_interval, check_not_negative, check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import (
-    check_interval,
-    check_not_negative,
-    check_positive,
-)
 from keras_gsp.ops.mining import multi_similarity_pairs
 from keras_gsp.ops.pairs import (
     PairWeights,
@@ -19,7 +16,6 @@ from keras_gsp.ops.pairs import (
     weighted_logsumexp,
 )
 from keras_gsp.ops.precision import full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -7,13 +7,20 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import (
+    check_choice,
+    check_integer,
+    check_seed,
+    known_to_differ,
+    require,
+)
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import (
     MetricLoss,
     References,
     StepParts,
     check_not_empty,
 )
-from keras_gsp.ops.arguments import check_choice, check_integer, check_seed
 from keras_gsp.ops.labels import (
     check_same_length,
     class_indices,
@@ -30,8 +37,6 @@ from keras_gsp.ops.pairs import (
     pair_weights,
 )
 from keras_gsp.ops.precision import exact_mean
-from keras_gsp.ops.preconditions import known_to_differ, require
-from keras_gsp.ops.tensor import Tensor
 
 
 class PairLoss(MetricLoss):

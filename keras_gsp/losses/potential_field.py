@@ -6,14 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import StepParts
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import normalize
 from keras_gsp.ops.pairs import pair_weights, shares_of_mean_anchor
 from keras_gsp.ops.precision import larger
-from keras_gsp.ops.tensor import Tensor
 
 # Equal embeddings of unequal class would have an infinite potential.
 _SMALLEST = 0.01

@@ -5,16 +5,16 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_not_negative, check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
     is_own_class,
     own_similarities,
 )
-from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.labels import same_class
 from keras_gsp.ops.pairs import anchor_shares, log_one_plus_sum_exp
 from keras_gsp.ops.precision import larger
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -4,6 +4,7 @@ from functools import partial
 
 from keras import ops
 
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts, check_not_empty
 from keras_gsp.ops.labels import (
     check_same_length,
@@ -13,7 +14,6 @@ from keras_gsp.ops.labels import (
 )
 from keras_gsp.ops.pairs import log_one_plus_sum_exp, shares_of_mean_over
 from keras_gsp.ops.precision import at_least_float32, exact_mean
-from keras_gsp.ops.tensor import Tensor
 
 
 class ProxyLoss(MetricLoss):

@@ -6,17 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.layers.configured_layer import Configured
+from keras_gsp._checks import check_not_negative, check_positive
+from keras_gsp._configured import Configured
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.proxy_similarity import (
     ProxyLoss,
     nearest_of_class,
     own_similarities,
     softmax_terms,
 )
-from keras_gsp.ops.arguments import check_not_negative, check_positive
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import unit_sphere
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -5,8 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_not_negative
+from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.arguments import check_not_negative
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.pairs import (
     PairWeights,
@@ -15,7 +16,6 @@ from keras_gsp.ops.pairs import (
     weighted_logsumexp,
 )
 from keras_gsp.ops.precision import full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
-from keras_gsp.ops.arguments import check_interval
-from keras_gsp.ops.extras import needed
+from keras_gsp._checks import check_interval
+from keras_gsp._embeddings import checked_labels
+from keras_gsp._optional import needed
 
 
 def paired_difference(

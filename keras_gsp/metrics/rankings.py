@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import moved_to_origin
+from keras_gsp._embeddings import moved_to_origin
 from keras_gsp.metrics.relevance import Relevance
 from keras_gsp.ops.neighbors import array_items, distinct_rows
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
-from keras_gsp.ops.arguments import check_count, check_interval
+from keras_gsp._checks import check_count, check_interval
+from keras_gsp._embeddings import checked_embeddings
 from keras_gsp.ops.neighbors import array_items
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import (
+from keras_gsp._checks import is_integer
+from keras_gsp._embeddings import (
     checked_embeddings,
     checked_labels,
     searched_sides,
@@ -19,7 +20,6 @@ from keras_gsp.metrics.rankings import (
 )
 from keras_gsp.metrics.relevance import Relevance, group_codes
 from keras_gsp.metrics.reranking import reciprocal_distances, unit_rows
-from keras_gsp.ops.arguments import is_integer
 
 # Relative distance to a copy that was stored in float16.
 HALF_PRECISION = 2.0**-11

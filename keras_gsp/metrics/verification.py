@@ -12,10 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import (
-    moved_to_origin,
-    searched_sides,
-)
+from keras_gsp._embeddings import moved_to_origin, searched_sides
 
 # Distances of one block of rows with all others: 64 MB in float32.
 BLOCK_NUMBERS = 2**24

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 from keras import ops, tree
 
-from keras_gsp.ops.preconditions import require
+from keras_gsp._checks import require
 
 
 def split_into_chunks(batch: Any, num_chunks: int) -> Any:

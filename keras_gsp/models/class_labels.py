@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import as_host_array, label_codes
-from keras_gsp.embeddings.labeled_batches import check_pair, check_spec
+from keras_gsp._labeled_batches import check_pair, check_spec
+from keras_gsp._labels import as_host_array, label_codes
 
 _SMALL = np.iinfo("int32")
 _EXACT = 2**24

@@ -6,16 +6,16 @@ from typing import Any
 
 import keras
 
-from keras_gsp.embeddings.compat import mask_of
-from keras_gsp.embeddings.model_input import input_of
+from keras_gsp._checks import check_choice, check_count, check_integer
+from keras_gsp._compat import mask_of
+from keras_gsp._encoding import input_of
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 from keras_gsp.models.lora import enable_lora
-from keras_gsp.ops.arguments import check_choice, check_count, check_integer
 from keras_gsp.ops.masked_reductions import kept_from_mask, zero_where_empty
 from keras_gsp.ops.normalization import check_normalization
-from keras_gsp.ops.tensor import Tensor
 
 
 def build_encoder(

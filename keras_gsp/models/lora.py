@@ -6,9 +6,9 @@ from typing import Any
 
 import keras
 
-from keras_gsp.embeddings.compat import layers_at_any_depth
-from keras_gsp.embeddings.processes import as_numpy
-from keras_gsp.ops.arguments import check_count
+from keras_gsp._checks import check_count
+from keras_gsp._compat import layers_at_any_depth
+from keras_gsp._processes import as_numpy
 
 
 def enable_lora(backbone: keras.Model, rank: int) -> None:

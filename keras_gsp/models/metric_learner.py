@@ -6,12 +6,14 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from keras_gsp.embeddings.label_codes import as_host_array
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.processes import as_numpy
+from keras_gsp._checks import check_count, check_interval
+from keras_gsp._configured import Configured
+from keras_gsp._encoding import embedding_of
+from keras_gsp._labels import as_host_array
+from keras_gsp._processes import as_numpy
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
-from keras_gsp.layers.configured_layer import Configured
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.losses.metric_loss import References, StepParts
 from keras_gsp.models.chunks import (
@@ -29,14 +31,12 @@ from keras_gsp.models.regularizer_share import (
     metrics_with_share_on_jax,
 )
 from keras_gsp.models.replicas import gather_replicas, share_of_replica
-from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import (
     check_same_length,
     class_indices,
     nan_without_row,
 )
-from keras_gsp.ops.tensor import Tensor
 
 # Parts that a loss or regularizer may need, and what to give for them.
 _PARTS = {

@@ -10,9 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import host_array
-from keras_gsp.embeddings.labeled_batches import batches_of
-from keras_gsp.embeddings.processes import predictor
+from keras_gsp._labeled_batches import batches_of
+from keras_gsp._labels import host_array
+from keras_gsp._processes import predictor
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from keras_gsp.layers.prototype_histogram import PrototypeHistogram
 from keras_gsp.layers.whitening import Whitening

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.ops.tensor import Tensor
+from keras_gsp._tensor import Tensor
 
 
 def measured_weights(encoder: keras.Model) -> list:

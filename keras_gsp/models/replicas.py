@@ -5,7 +5,7 @@ On JAX a program sees the global batch already: nothing is done there.
 
 import keras
 
-from keras_gsp.ops.tensor import Tensor
+from keras_gsp._tensor import Tensor
 
 
 def gather_replicas(tensor: Tensor) -> Tensor:

@@ -6,11 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.compat import operation_of
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.model_input import embedding_tensor, input_of
+from keras_gsp._checks import check_integer
+from keras_gsp._compat import operation_of
+from keras_gsp._encoding import embedding_of, embedding_tensor, input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from keras_gsp.ops.arguments import check_integer
 from keras_gsp.ops.normalization import normalize
 
 

@@ -9,13 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.model_input import embedding_tensor, input_of
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp._checks import check_choice, check_count, check_interval
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._encoding import embedding_of, embedding_tensor, input_of
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from keras_gsp.ops.arguments import check_choice, check_count, check_interval
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 # Cells a side: the margin of half a cell on each side is a quarter of four.
 FEW_CELLS = 5

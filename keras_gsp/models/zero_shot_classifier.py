@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.label_codes import label_codes
-from keras_gsp.embeddings.labeled_batches import batches_of
-from keras_gsp.embeddings.processes import predictor
-from keras_gsp.ops.arguments import check_positive
-from keras_gsp.ops.tensor import Tensor
+from keras_gsp._checks import check_positive
+from keras_gsp._labeled_batches import batches_of
+from keras_gsp._labels import label_codes
+from keras_gsp._processes import predictor
+from keras_gsp._tensor import Tensor
 
 BATCH_SIZE = 64
 

@@ -3,9 +3,9 @@
 import keras
 from keras import ops
 
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.ops.tensor import Tensor
 
 
 def greedy_k_center(

@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import (
     at_least_float32,
@@ -10,7 +11,6 @@ from keras_gsp.ops.precision import (
     smaller,
     unit_roundoff,
 )
-from keras_gsp.ops.tensor import Tensor
 
 
 def pairwise_distances(vectors: Tensor, references: Tensor) -> Tensor:

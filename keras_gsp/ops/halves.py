@@ -5,14 +5,14 @@ from typing import TypeAlias
 import keras
 from keras import ops
 
+from keras_gsp._checks import require
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import (
     check_same_length,
     first_occurrences,
     flat_labels,
     host_codes,
 )
-from keras_gsp.ops.preconditions import require
-from keras_gsp.ops.tensor import Tensor
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
 

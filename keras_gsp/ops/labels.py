@@ -6,8 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.ops.preconditions import known_to_differ, require
-from keras_gsp.ops.tensor import Tensor
+from keras_gsp._checks import known_to_differ, require
+from keras_gsp._tensor import Tensor
 
 
 def flat_labels(labels: Tensor) -> Tensor:

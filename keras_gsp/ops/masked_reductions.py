@@ -6,9 +6,9 @@ counts and 0 for one that does not, or `None` where all count.
 
 from keras import ops
 
-from keras_gsp.ops.arguments import check_interval
+from keras_gsp._checks import check_interval
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.precision import larger
-from keras_gsp.ops.tensor import Tensor
 
 
 def kept_from_mask(mask: Tensor | None, dtype: str) -> Tensor | None:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from keras_gsp._checks import concrete_value
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.halves import Seed
 from keras_gsp.ops.pairs import PairWeights, chosen_entries, fold_positives
 from keras_gsp.ops.precision import full_matmul, larger, smaller
-from keras_gsp.ops.preconditions import concrete_value
-from keras_gsp.ops.tensor import Tensor
 
 # Distance-weighted sampling: distances are raised to at least the first, and
 # negatives beyond the second are not drawn.

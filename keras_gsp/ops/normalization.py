@@ -2,9 +2,9 @@
 
 from keras import ops
 
-from keras_gsp.ops.arguments import check_choice
+from keras_gsp._checks import check_choice
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.ops.tensor import Tensor
 
 
 def vector_norm(vectors: Tensor) -> Tensor:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from keras_gsp._checks import known_to_differ
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import flat_labels, numeric_labels, same_class
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.preconditions import known_to_differ
-from keras_gsp.ops.tensor import Tensor
 
 LABEL_KINDS = ("class", "multi_hot", "pairs")
 

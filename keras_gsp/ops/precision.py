@@ -9,7 +9,7 @@ from functools import cache
 import keras
 from keras import ops
 
-from keras_gsp.ops.tensor import Tensor
+from keras_gsp._tensor import Tensor
 
 
 def full_matmul(one: Tensor, other: Tensor) -> Tensor:

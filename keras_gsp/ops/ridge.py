@@ -6,10 +6,10 @@ K = Z Z' `similarities`, M `same_half` (1 where two samples share a half).
 
 from keras import ops
 
-from keras_gsp.ops.arguments import check_positive
+from keras_gsp._checks import check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 def cross_half_prediction(

@@ -7,8 +7,8 @@ P = exp(u + S + v) the `plan`.
 
 from keras import ops
 
-from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.tensor import Tensor
+from keras_gsp._checks import check_count
+from keras_gsp._tensor import Tensor
 
 
 def sinkhorn_plan(

@@ -2,8 +2,8 @@
 
 from keras import ops
 
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.pairs import chosen_entries, fold_positives
-from keras_gsp.ops.tensor import Tensor
 
 
 def soft_ranks(

@@ -27,7 +27,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from keras_gsp.ops.arguments import check_interval, check_positive
+from keras_gsp._checks import check_interval, check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.precision import (
     at_least_float32,
@@ -36,7 +37,6 @@ from keras_gsp.ops.precision import (
     smallest_normal,
     unit_roundoff,
 )
-from keras_gsp.ops.tensor import Tensor
 
 # Two vectors of the unit ball are at most this far apart.
 _DIAMETER = 2.0

@@ -7,12 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.compat import operation_of
-from keras_gsp.embeddings.model_input import embedding_tensor, input_of
-from keras_gsp.ops.arguments import check_count
+from keras_gsp._checks import check_count
+from keras_gsp._compat import operation_of
+from keras_gsp._encoding import embedding_tensor, input_of
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.index.columns import blocks_of
 
 

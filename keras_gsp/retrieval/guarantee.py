@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
-from keras_gsp.ops.arguments import check_interval
+from keras_gsp._checks import check_interval
+from keras_gsp._labeled_batches import LabeledBatches, encoded
 from keras_gsp.retrieval.held_out_searches import held_out_searches
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import (

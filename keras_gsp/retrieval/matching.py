@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp._checks import check_count, check_interval
+from keras_gsp._embeddings import checked_labels
 from keras_gsp.metrics.verification import PairDistances
-from keras_gsp.ops.arguments import check_count, check_interval
 from keras_gsp.retrieval.held_out_searches import held_out_searches
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from keras_gsp._compat import layers_at_any_depth
+from keras_gsp._encoding import embedding_tensor
 from keras_gsp.data.preprocessing import CUT, preprocessing_of
-from keras_gsp.embeddings.compat import layers_at_any_depth
-from keras_gsp.embeddings.model_input import embedding_tensor
 
 # Settings of a layer that do not change what it computes.
 _IDLE = ("name", "trainable", "dtype", "seed", "batch_shape", "dropout", "rate")

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import checked_labels
-from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
+from keras_gsp._checks import is_integer
+from keras_gsp._embeddings import checked_embeddings
+from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.reranking import unit_rows
-from keras_gsp.ops.arguments import is_integer
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex
 

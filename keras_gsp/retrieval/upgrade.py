@@ -5,12 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_batches import (
-    LabeledBatches,
-    encoded,
-    encoded_batches,
-)
-from keras_gsp.ops.arguments import check_count
+from keras_gsp._checks import check_count
+from keras_gsp._labeled_batches import LabeledBatches, encoded, encoded_batches
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.neighbors import nearest_of

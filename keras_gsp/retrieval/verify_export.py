@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from keras_gsp.ops.arguments import check_interval
+from keras_gsp._checks import check_interval
 from keras_gsp.retrieval.retriever import ENCODER, Retriever
 from keras_gsp.retrieval.serving.canaries import FILE, MOVED, Canaries
 from keras_gsp.retrieval.serving.portable import PortableEncoder

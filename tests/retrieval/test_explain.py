@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.labeled_batches import embedding_of
+from keras_gsp._encoding import embedding_of
 from keras_gsp.retrieval import explain, prototype_patches
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp._labeled_batches import batches_of
 from keras_gsp.data import ImageSet, image_folder
-from keras_gsp.embeddings.labeled_batches import batches_of
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.own_images import merged_sides
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.compat import layers_at_any_depth
+from keras_gsp._compat import layers_at_any_depth
 from training.recipes.depthwise import use_products
 from training.recipes.glyph_network import (
     CHARACTERS,

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp._labeled_batches import batches_of
 from keras_gsp.data import ImageSet
 from keras_gsp.data.host_batches import HostBatches
 from keras_gsp.data.preprocessing import agreed
 from keras_gsp.data.untuned import has_tensorflow, tf, untuned
-from keras_gsp.embeddings.labeled_batches import batches_of
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp.embeddings.compat import layers_at_any_depth
+from keras_gsp._compat import layers_at_any_depth
 
 
 def use_products(network: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.model_input import input_of
+from keras_gsp._encoding import input_of
 from training.recipes.backbone import build_backbone
 from training.recipes.batches import preprocessing_of
 from training.recipes.choices import (

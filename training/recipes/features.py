@@ -9,10 +9,10 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from keras_gsp._labeled_batches import batches_of
+from keras_gsp._processes import predictor
 from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
-from keras_gsp.embeddings.labeled_batches import batches_of
-from keras_gsp.embeddings.processes import predictor
 from keras_gsp.storage.whole import whole_file
 from training.datasets.glyphs import CELL
 from training.datasets.image_set import RetrievalSplits

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.model_input import input_of
+from keras_gsp._encoding import input_of
 from keras_gsp.layers.patch_tokens import TokenGrid
 
 

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp._labeled_batches import batches_of, encoded
+from keras_gsp._processes import predictor
 from keras_gsp.data import ImageSet
-from keras_gsp.embeddings.labeled_batches import batches_of, encoded
-from keras_gsp.embeddings.processes import predictor
 from keras_gsp.models.encoder import features_before
 from training.recipes.batches import evaluation_batches, training_batches
 from training.recipes.choices import make_loss

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.compat import learning_rate_of
+from keras_gsp._compat import learning_rate_of
 from training.recipes.recipe import Recipe
 
 # First parts of the paths of weights after the backbone, without proxies.

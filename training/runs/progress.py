@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from keras_gsp.embeddings.processes import is_first_process
+from keras_gsp._processes import is_first_process
 from training.runs.environment import peak_memory
 from training.runs.run_directory import RunDirectory, write_text
 

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_gsp._labeled_batches import batches_of
+from keras_gsp._processes import num_processes, predictor
 from keras_gsp.data.archives import cache_folder
-from keras_gsp.embeddings.labeled_batches import batches_of
-from keras_gsp.embeddings.processes import num_processes, predictor
 from keras_gsp.layers import Whitening
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.backbone import build_backbone

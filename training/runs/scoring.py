@@ -71,7 +71,7 @@ def score_lines(scores: dict) -> list[str]:
 
 def embed(encoder: Any, recipe: Recipe, images: Any) -> Any:
     """Returns embeddings of an `ImageSet`, (num_images, embedding_size)."""
-    from keras_gsp.embeddings.labeled_batches import encoded
+    from keras_gsp._labeled_batches import encoded
     from training.recipes.batches import evaluation_batches
 
     batches = evaluation_batches(recipe, images, encoder=encoder)
@@ -117,7 +117,7 @@ def save_test_embeddings(
     folder: Path, encoder: Any, recipe: Recipe, splits: RetrievalSplits
 ) -> None:
     """Embeds the test images, or queries and gallery, into a run's folder."""
-    from keras_gsp.embeddings.processes import from_first_process
+    from keras_gsp._processes import from_first_process
 
     sides = ["test"] if splits.query is None else ["query", "gallery"]
     found = {

@@ -30,7 +30,7 @@ def train_run(
     # TensorFlow takes seconds to import: not for an error or for --help.
     import keras
 
-    from keras_gsp.embeddings.processes import from_first_process
+    from keras_gsp._processes import from_first_process
     from training.runs.raw_baseline import raw_scores
     from training.runs.scoring import save_test_embeddings, score
 
@@ -70,7 +70,7 @@ def _begin(directory, settings, held):
 def _train(recipe, splits, directory, label, distribution, shrinkage):
     """Trains and saves the encoder with its best weights; returns it."""
     import keras_gsp as gsp
-    from keras_gsp.embeddings.processes import from_first_process
+    from keras_gsp._processes import from_first_process
     from training.recipes import batches
     from training.recipes.features import complete_encoder
     from training.recipes.learner import build_learner, start_from_data

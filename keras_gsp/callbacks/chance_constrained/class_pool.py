@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import host_array
-from keras_gsp.embeddings.labeled_batches import batches_of
+from keras_gsp._labeled_batches import batches_of
+from keras_gsp._labels import host_array
 
 BATCH_SIZE = 64
 # Reading of endless data stops after this many samples that no class needs,

@@ -10,21 +10,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp._checks import check_count, check_not_negative
+from keras_gsp._encoding import embedding_of
+from keras_gsp._processes import as_numpy, from_first_process, predictor
 from keras_gsp.callbacks.chance_constrained.class_pool import (
     check_pool,
     embed_class_pool,
     pool_batches,
 )
 from keras_gsp.callbacks.chance_constrained.new_proxies import next_proxies
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.processes import (
-    as_numpy,
-    from_first_process,
-    predictor,
-)
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.problems import scalar
-from keras_gsp.ops.arguments import check_count, check_not_negative
 
 # Half the radius of the ball, for a loss without a positive margin.
 FAR = 0.5

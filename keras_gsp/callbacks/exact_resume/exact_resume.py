@@ -11,6 +11,8 @@ from typing import Any
 
 import keras
 
+from keras_gsp._compat import set_initial_epoch
+from keras_gsp._processes import as_numpy, from_first_process
 from keras_gsp.callbacks.exact_resume.callback_state import (
     callback_state,
     pack,
@@ -21,8 +23,6 @@ from keras_gsp.callbacks.exact_resume.checkpoints import (
     newest_checkpoint,
     save_checkpoint,
 )
-from keras_gsp.embeddings.compat import set_initial_epoch
-from keras_gsp.embeddings.processes import as_numpy, from_first_process
 
 FORMAT = "keras_gsp exact resume 1"
 

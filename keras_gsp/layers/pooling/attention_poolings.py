@@ -5,12 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_count
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.feature_pooling import (
     WeightedPooling,
     flat_features,
     known_channels,
 )
-from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import (
     check_power,
     masked_max,
@@ -18,7 +19,6 @@ from keras_gsp.ops.masked_reductions import (
     masked_softmax,
 )
 from keras_gsp.ops.precision import full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -6,20 +6,19 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_count, check_positive, require
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.feature_pooling import (
     FeaturePooling,
     flat_features,
     num_features,
 )
-from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import num_kept
 from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.preconditions import require
 from keras_gsp.ops.sinkhorn import sinkhorn_plan
-from keras_gsp.ops.tensor import Tensor
 
 # Logarithm of the mass of a masked feature.
 _NO_MASS = -1e9

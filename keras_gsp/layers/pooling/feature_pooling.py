@@ -5,15 +5,15 @@ from typing import Any
 
 from keras import ops
 
-from keras_gsp.layers.configured_layer import ConfiguredLayer
+from keras_gsp._checks import known_to_differ
+from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._tensor import Tensor
 from keras_gsp.ops.masked_reductions import (
     kept_from_mask,
     zero_where_empty,
     zero_where_masked,
 )
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.ops.preconditions import known_to_differ
-from keras_gsp.ops.tensor import Tensor
 
 
 class FeaturePooling(ConfiguredLayer):

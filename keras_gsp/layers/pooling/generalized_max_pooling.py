@@ -5,11 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_positive
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.ops.arguments import check_positive
 from keras_gsp.ops.precision import full_matmul, unit_roundoff
 from keras_gsp.ops.ridge import solve_positive_definite
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -5,6 +5,8 @@ from typing import Any
 
 from keras import initializers, ops, regularizers, saving
 
+from keras_gsp._checks import check_count, check_positive, known_to_differ
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.channel_poolings import (
     add_power_weight,
     checked_power,
@@ -16,7 +18,6 @@ from keras_gsp.layers.pooling.feature_pooling import (
     flat_features,
     spatial_shape,
 )
-from keras_gsp.ops.arguments import check_count, check_positive
 from keras_gsp.ops.covering import prototype_cover
 from keras_gsp.ops.masked_reductions import (
     generalized_mean,
@@ -26,8 +27,6 @@ from keras_gsp.ops.masked_reductions import (
     zero_where_masked,
 )
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.preconditions import known_to_differ
-from keras_gsp.ops.tensor import Tensor
 from keras_gsp.ops.transport import (
     BallTransport,
     ball_transport,

@@ -5,14 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_count
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.feature_pooling import (
     WeightedPooling,
     flat_features,
 )
-from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import masked_mean, num_kept
 from keras_gsp.ops.normalization import unit_sphere, vector_norm
-from keras_gsp.ops.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

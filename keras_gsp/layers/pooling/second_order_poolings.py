@@ -5,8 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_count
+from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
-from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.masked_reductions import (
     check_power,
     generalized_mean,
@@ -15,7 +16,6 @@ from keras_gsp.ops.masked_reductions import (
     num_kept,
 )
 from keras_gsp.ops.precision import full_matmul
-from keras_gsp.ops.tensor import Tensor
 
 # As in the reference code. With Keras's 0.99 the moving averages still hold a
 # tenth of their initial variance after a few hundred steps.

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import checked_labels
-from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
+from keras_gsp._embeddings import checked_embeddings
+from keras_gsp._labels import checked_labels
 
 RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 INT64 = np.iinfo("int64")

@@ -8,9 +8,9 @@ from typing import Any, Self
 import keras
 import numpy as np
 
+from keras_gsp._labeled_batches import LabeledBatches, encoded
 from keras_gsp.data.images import evaluation_batches
 from keras_gsp.data.preprocessing import Preprocessing, agreed, preprocessing_of
-from keras_gsp.embeddings.labeled_batches import LabeledBatches, encoded
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.neighbors import (
     PRODUCT_NUMBERS,

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.extras import needed
+from keras_gsp._checks import check_count
+from keras_gsp._optional import needed
 from keras_gsp.retrieval.index.approximate import ApproximateIndex, reason_of
 
 import_faiss = partial(needed, "faiss", "FaissIndex", "'keras-gsp[faiss]'")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import nearby_origin
-from keras_gsp.ops.arguments import check_choice
+from keras_gsp._checks import check_choice
+from keras_gsp._embeddings import nearby_origin
 from keras_gsp.ops.neighbors import NearestItems
 from keras_gsp.retrieval.index.columns import (
     INT64,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.ops.extras import needed
+from keras_gsp._optional import needed
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES
 from keras_gsp.retrieval.index.columns import (
     blocks_of,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.ops.arguments import check_count
+from keras_gsp._checks import check_count
 from keras_gsp.retrieval.index.columns import (
     as_rows,
     checked_items,

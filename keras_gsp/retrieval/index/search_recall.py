@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.labeled_embeddings import checked_labels
+from keras_gsp._checks import check_count
+from keras_gsp._embeddings import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores, warn_of_copies
-from keras_gsp.ops.arguments import check_count
 from keras_gsp.retrieval.index.columns import as_rows
 from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.search_index import SearchIndex

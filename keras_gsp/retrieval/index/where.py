@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp.embeddings.label_codes import as_host_array
+from keras_gsp._labels import as_host_array
 
 Where = Mapping[str, Any]
 # What Milvus's filters read in a string.

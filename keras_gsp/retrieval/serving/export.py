@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_gsp._checks import check_count
 from keras_gsp.data.untuned import tf
-from keras_gsp.ops.arguments import check_count
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.explanation import PrototypeParts
 from keras_gsp.retrieval.guarantee import RetrievalGuarantee

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.ops.arguments import check_choice
-from keras_gsp.ops.extras import needed
+from keras_gsp._checks import check_choice
+from keras_gsp._encoding import embedding_of
+from keras_gsp._optional import needed
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.saved_gallery import save_gallery
 from keras_gsp.retrieval.serving.artefact_facts import (

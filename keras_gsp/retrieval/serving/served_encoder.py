@@ -6,6 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_gsp._checks import check_count
+from keras_gsp._compat import layers_at_any_depth
+from keras_gsp._encoding import embedding_of, embedding_tensor
+from keras_gsp._tensor import Tensor
 from keras_gsp.data.crops import are_inside, boxed_window, evaluation_window
 from keras_gsp.data.decoding import (
     MAX_PIXELS,
@@ -15,13 +19,8 @@ from keras_gsp.data.decoding import (
 )
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.data.untuned import tf
-from keras_gsp.embeddings.compat import layers_at_any_depth
-from keras_gsp.embeddings.labeled_batches import embedding_of
-from keras_gsp.embeddings.model_input import embedding_tensor
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.truncated import truncate_encoder
-from keras_gsp.ops.arguments import check_count
-from keras_gsp.ops.tensor import Tensor
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 

@@ -6,8 +6,8 @@ from itertools import islice
 import keras
 import numpy as np
 
+from keras_gsp._labeled_batches import batches_of
 from keras_gsp.data import ImageSet
-from keras_gsp.embeddings.labeled_batches import batches_of
 from training.recipes import batches
 from training.recipes.named import named
 

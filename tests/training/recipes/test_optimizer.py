@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.compat import learning_rate_of
+from keras_gsp._compat import learning_rate_of
 from training.recipes.learner import build_learner
 from training.recipes.named import named
 from training.recipes.optimizer import CoupledAdam, Rate, RateOnPlateau

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.processes import as_numpy
+from keras_gsp._processes import as_numpy
 from training.runs.distribution import Distribution
 
 NUM_CLASSES = 4

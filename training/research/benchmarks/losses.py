@@ -25,7 +25,7 @@ from keras import ops
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from keras_gsp.embeddings.label_codes import as_host_array
+from keras_gsp._labels import as_host_array
 from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES
 from training.research.benchmarks.steps import Step, gradient_step, in_turns
 from training.research.report import CommandSettings, Table, run_measurement

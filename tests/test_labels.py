@@ -7,11 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from keras_gsp.embeddings.label_codes import (
-    checked_labels,
-    joined_labels,
-    label_codes,
-)
+from keras_gsp._labels import checked_labels, joined_labels, label_codes
 
 LARGE = 2**63 + 5
 IDS = np.array([7, 2**32 + 1, 7, 1])

@@ -9,9 +9,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.label_codes import as_host_array, checked_labels
-from keras_gsp.embeddings.labeled_embeddings import checked_embeddings
-from keras_gsp.embeddings.processes import predictor
+from keras_gsp._embeddings import checked_embeddings
+from keras_gsp._encoding import embedding_of, structure_of
+from keras_gsp._labels import as_host_array, checked_labels
+from keras_gsp._processes import predictor
 
 
 def batches_of(
@@ -147,7 +148,7 @@ def check_pair(
     if not isinstance(batch, tuple | list) or len(batch) not in sizes:
         raise TypeError(
             f"`{name}` must yield (images, labels). "
-            f"Received: {_structure(batch)}."
+            f"Received: {structure_of(batch)}."
         )
 
 
@@ -180,14 +181,6 @@ def _is_tf_dataset(dataset):
     )
 
 
-def _structure(value):
-    if isinstance(value, dict):
-        return f"a dict with keys {sorted(value)}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}"
-    return type(value).__name__
-
-
 def encoded_batches(
     encoder: keras.Model, batches: Iterable[tuple[Any, Any]]
 ) -> Iterator[tuple[np.ndarray, Any]]:
@@ -208,28 +201,3 @@ def encoded(
     """Returns embeddings (items, size) and labels (items,) of a data set."""
     embeddings, labels = zip(*encoded_batches(encoder, batches), strict=True)
     return np.concatenate(embeddings), np.concatenate(labels)
-
-
-def embedding_of(outputs: Any) -> Any:
-    """Returns the embedding among an encoder's outputs, or its shape.
-
-    Raises `TypeError` for several outputs without the name `"embedding"`,
-    `ValueError` for another rank than (batch, size).
-    """
-    if isinstance(outputs, dict) and "embedding" in outputs:
-        outputs = outputs["embedding"]
-    is_shape = isinstance(outputs, tuple | list) and all(
-        size is None or isinstance(size, int) for size in outputs
-    )
-    if isinstance(outputs, dict | list | tuple) and not is_shape:
-        raise TypeError(
-            "The encoder must return one tensor, or a dict with the key "
-            f'"embedding". Received: {_structure(outputs)}.'
-        )
-    shape = tuple(outputs if is_shape else outputs.shape)
-    if len(shape) != 2:
-        raise ValueError(
-            "The encoder must return embeddings of shape (batch, size). "
-            f"Received: shape {shape}."
-        )
-    return outputs

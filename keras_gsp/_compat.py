@@ -1,7 +1,7 @@
 """The private names of Keras that this package needs, each with its test.
 
 Keras has no public way to these (3.15). A version that renames one fails here,
-in `tests/embeddings/test_compat.py`, and nowhere else.
+in `tests/test_compat.py`, and nowhere else.
 """
 
 from collections.abc import Iterator

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_gsp.embeddings.label_codes import (
+from keras_gsp._labels import (
     as_host_array,
     checked_labels,
     joined_labels,

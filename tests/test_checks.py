@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_gsp.ops.arguments import (
+from keras_gsp._checks import (
     check_choice,
     check_count,
     check_integer,
@@ -13,8 +13,8 @@ from keras_gsp.ops.arguments import (
     check_not_negative,
     check_positive,
     check_seed,
+    require,
 )
-from keras_gsp.ops.preconditions import require
 from tests.compiled import compiled, not_on_jax, on_tensorflow, under_xla
 
 NAN, INF = float("nan"), float("inf")

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_gsp.embeddings.labeled_batches import batches_of, embedding_of
-from keras_gsp.embeddings.model_input import input_of
+from keras_gsp._encoding import embedding_of, input_of
+from keras_gsp._labeled_batches import batches_of
 
 IMAGES = np.random.default_rng(0).normal(size=(9, 4)).astype("float32")
 LABELS = np.arange(9) // 2

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_gsp.embeddings import compat
+from keras_gsp import _compat as compat
 
 
 class Holder(keras.layers.Layer):

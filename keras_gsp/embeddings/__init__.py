@@ -1,1 +1,0 @@
-"""Labeled batches and embeddings, shared by data, metrics and indexes."""
