@@ -35,8 +35,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         name: prefix of the logs.
         gallery: the images searched in, of the same types. `None`: `dataset`
             searches itself, without each query's own image.
-        every_epochs: epochs from one evaluation to the next, at least 1. The
-            epochs between have no scores, as with `validation_freq`.
+        validation_freq: epochs from one evaluation to the next, at least 1, as
+            in `fit`; the epochs between have no scores.
         recall_at: the k of each Recall@k.
         max_classes: number of classes to score, at least 1, drawn once: of
             many classes a part is enough to compare steps. Scores on fewer
@@ -81,19 +81,19 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         *,
         name: str = "val",
         gallery: Any = None,
-        every_epochs: int = 1,
+        validation_freq: int = 1,
         recall_at: Sequence[int] = (1, 2, 4, 8),
         max_classes: int | None = None,
         truncate_to: Sequence[int] = (),
         batch_size: int = 64,
     ) -> None:
         super().__init__()
-        check_count(every_epochs=every_epochs, batch_size=batch_size)
+        check_count(validation_freq=validation_freq, batch_size=batch_size)
         check_count(is_optional=True, max_classes=max_classes)
         for size in truncate_to:
             check_count(truncate_to=size)
         self.name = name
-        self.every_epochs = every_epochs
+        self.validation_freq = validation_freq
         self.max_classes = max_classes
         self.recall_at = tuple(recall_at)
         self.truncate_to = tuple(truncate_to)
@@ -111,8 +111,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         next(encoded_batches(self._encoder(), self._queries))
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Adds the scores to the logs every `every_epochs` epochs."""
-        if (epoch + 1) % self.every_epochs == 0:
+        """Adds the scores to the logs every `validation_freq` epochs."""
+        if (epoch + 1) % self.validation_freq == 0:
             for key, value in self.evaluate().items():
                 if logs is not None and not key.startswith("num_"):
                     logs[f"{self.name}_{key}"] = value

@@ -63,7 +63,7 @@ class PairLoss(MetricLoss):
             class are positive. `"pairs"`: a matrix (batch, references) of
             weights: above 0 a positive pair of that weight, 0 a negative
             pair, below 0 no pair.
-        ignored_label: int, a class label whose samples have no pairs, or
+        ignore_class: int, a class label whose samples have no pairs, or
             `None`.
         miner: which pairs are kept. `None` (default): all. `"batch_hard"`:
             each anchor's farthest positive and nearest negative (Hermans et
@@ -92,7 +92,7 @@ class PairLoss(MetricLoss):
     import numpy as np
     import keras_gsp as gsp
 
-    loss = gsp.losses.ContrastiveLoss(miner="batch_hard", ignored_label=-1)
+    loss = gsp.losses.ContrastiveLoss(miner="batch_hard", ignore_class=-1)
     embeddings = np.random.default_rng(0).normal(size=(5, 3))
     value = loss(np.array([0, 0, 1, 1, -1]), embeddings)
     is_positive = np.eye(5, k=1, dtype=bool)  # Each with the next one.
@@ -109,7 +109,7 @@ class PairLoss(MetricLoss):
         *,
         normalization: str | None = "l2",
         label_kind: str = "class",
-        ignored_label: int | None = None,
+        ignore_class: int | None = None,
         miner: str | Callable[..., PairWeights] | None = None,
         seed: int | None = None,
         reduction: str | None = "sum_over_batch_size",
@@ -119,11 +119,11 @@ class PairLoss(MetricLoss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.normalization = check_normalization(normalization)
         check_choice(*LABEL_KINDS, label_kind=label_kind)
-        check_integer(is_optional=True, ignored_label=ignored_label)
+        check_integer(is_optional=True, ignore_class=ignore_class)
         if not callable(miner):
             check_choice(*MINERS, None, miner=miner)
         self.label_kind = label_kind
-        self.ignored_label = ignored_label
+        self.ignore_class = ignore_class
         self.miner: Any = miner
         self.seed = check_seed(seed)
 
@@ -195,7 +195,7 @@ class PairLoss(MetricLoss):
             TypeError: labels that are strings.
             ValueError: as in `__call__`.
         """
-        ignored = self.ignored_label
+        ignored = self.ignore_class
         if self.label_kind == "class":
             labels, reference_labels, ignored = host_codes(
                 labels, reference_labels, ignored
@@ -229,7 +229,7 @@ class PairLoss(MetricLoss):
         labels, embeddings = parts.labels, self._known_embeddings(parts)
 
         def against(references):
-            ignored = self.ignored_label
+            ignored = self.ignore_class
             return self._against(
                 references, labels, embeddings, ignored, **options
             )
@@ -264,7 +264,7 @@ class PairLoss(MetricLoss):
             References(labels, embeddings, excluded),
             labels,
             embeddings,
-            self.ignored_label,
+            self.ignore_class,
             **self.step_options(parts),
         )
 
@@ -301,7 +301,7 @@ class PairLoss(MetricLoss):
 
     def _checked_pairs(self, labels, embeddings):
         """The pairs of a batch of unchecked labels, and its embeddings."""
-        ignored = self.ignored_label
+        ignored = self.ignore_class
         if self.label_kind == "class":
             labels, ignored = host_codes(labels, ignored)
         labels, embeddings = self._checked(labels, embeddings)
@@ -326,8 +326,8 @@ class PairLoss(MetricLoss):
         if parts.proxies is None or not is_class:
             return embeddings
         labels = parts.labels
-        if self.ignored_label is not None:
-            labels = ops.where(labels == self.ignored_label, 0, labels)
+        if self.ignore_class is not None:
+            labels = ops.where(labels == self.ignore_class, 0, labels)
         # `Matryoshka` gives a function of the proxies.
         proxies = getattr(parts.proxies, "func", parts.proxies)
         rows = class_indices(labels, proxies.num_classes)
@@ -335,7 +335,7 @@ class PairLoss(MetricLoss):
 
     def _within(self, labels, embeddings, **options):
         """The loss of a batch of checked labels."""
-        pairs = self._pairs_within(labels, embeddings, self.ignored_label)
+        pairs = self._pairs_within(labels, embeddings, self.ignore_class)
         embeddings = normalize(embeddings, self.normalization)
         return exact_mean(self._terms(embeddings, embeddings, pairs, **options))
 
@@ -363,7 +363,7 @@ class PairLoss(MetricLoss):
             labels,
             reference_labels,
             kind=self.label_kind,
-            ignored_label=ignored,
+            ignore_class=ignored,
         )
 
     def _terms(self, embeddings, references, pairs, **options):

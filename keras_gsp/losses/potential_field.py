@@ -104,7 +104,7 @@ class PotentialFieldLoss(PairLoss):
         charges = normalize(proxies.embeddings, self.normalization)
         positions = ops.arange(ops.shape(charges)[0])
         weights = pair_weights(
-            proxies.labels, proxies.labels, ignored_label=self.ignored_label
+            proxies.labels, proxies.labels, ignore_class=self.ignore_class
         ).without(positions[:, None] == positions[None, :])
         own = ops.sum(self._terms(charges, charges, weights))
         within = self.validation_loss(parts)
@@ -114,7 +114,7 @@ class PotentialFieldLoss(PairLoss):
         )
         # Ignored samples do not count.
         pairs = self._pairs(
-            parts.labels, proxies.labels, proxies.embeddings, self.ignored_label
+            parts.labels, proxies.labels, proxies.embeddings, self.ignore_class
         )
         has_pair = ops.any(pairs.positive + pairs.negative > 0.0, axis=1)
         count = ops.cast(ops.sum(ops.cast(has_pair, "int32")), own.dtype)

@@ -42,7 +42,7 @@ def labels_for_backend(
         raise ValueError(
             "Labels must not be NaN. Received: "
             f"{np.isnan(array).sum()} NaN of {len(array)}. Leave these samples "
-            "out, or give them the `ignored_label` of the loss."
+            "out, or give them the `ignore_class` of the loss."
         )
     if num_classes is not None:
         return _class_numbers(array, num_classes, ignored)

@@ -436,7 +436,7 @@ class MetricLearner(Configured, keras.Model):
 
     def _checked_labels(self, y, x=None, num_classes=None, is_batch=False):
         """Labels for the backend; checks a data set x, which has its own."""
-        ignored = getattr(self.loss, "ignored_label", None)
+        ignored = getattr(self.loss, "ignore_class", None)
         if y is not None:
             return labels_for_backend(y, num_classes, ignored, is_batch)
         return check_data_set(x, num_classes, ignored)
@@ -464,7 +464,7 @@ class MetricLearner(Configured, keras.Model):
         num_classes = self._num_classes()
         if num_classes is None or len(labels.shape) != 1:
             return loss
-        ignored = getattr(self.loss, "ignored_label", None)
+        ignored = getattr(self.loss, "ignore_class", None)
         if ignored is not None:
             is_ignored = ops.equal(labels, ops.cast(ignored, labels.dtype))
             labels = ops.where(is_ignored, ops.zeros_like(labels), labels)

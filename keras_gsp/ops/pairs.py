@@ -80,12 +80,12 @@ def pair_weights(
     reference_labels: Tensor,
     *,
     kind: str = "class",
-    ignored_label: int | None = None,
+    ignore_class: int | None = None,
 ) -> PairWeights:
     """Computes the float32 weights (batch, references) of all pairs.
 
     - `"class"`: equal labels make a positive pair, unequal ones a negative
-      pair; a sample labeled `ignored_label` has no pairs.
+      pair; a sample labeled `ignore_class` has no pairs.
     - `"multi_hot"`: samples that share a class make a positive pair; a
       reference may have its class number instead of a row.
     - `"pairs"`: `labels` holds the pairs. True or a number w above 0 is a
@@ -106,10 +106,10 @@ def pair_weights(
     if kind == "multi_hot":
         return _as_weights(_share_a_class(labels, reference_labels))
     weights = _as_weights(same_class(labels, reference_labels))
-    if ignored_label is None:
+    if ignore_class is None:
         return weights
     one, other = (
-        ops.equal(side, ops.cast(ignored_label, side.dtype))
+        ops.equal(side, ops.cast(ignore_class, side.dtype))
         for side in (labels, reference_labels)
     )
     return weights.without(one[:, None] | other[None, :])

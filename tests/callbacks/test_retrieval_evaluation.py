@@ -144,7 +144,10 @@ def test_queries_can_search_a_gallery_of_their_own():
 
 def test_it_evaluates_every_few_epochs_and_leaves_training_as_it_was():
     weights = []
-    for callbacks in ([], [RetrievalEvaluation(small_set(), every_epochs=2)]):
+    for callbacks in (
+        [],
+        [RetrievalEvaluation(small_set(), validation_freq=2)],
+    ):
         keras.utils.set_random_seed(3)
         model = plain_model()
         history = fit(model, *callbacks, epochs=5)
@@ -185,7 +188,12 @@ def made(dataset):
             r"keys \['a', 'b'\]",
         ),
         ((IMAGES, LABELS), {"gallery": 3}, TypeError, "`gallery`.*int"),
-        ((IMAGES, LABELS), {"every_epochs": 0}, ValueError, "every_epochs=0"),
+        (
+            (IMAGES, LABELS),
+            {"validation_freq": 0},
+            ValueError,
+            "validation_freq=0",
+        ),
         ((IMAGES, LABELS), {"batch_size": 0.5}, ValueError, "batch_size=0.5"),
     ],
 )

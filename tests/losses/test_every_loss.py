@@ -233,7 +233,7 @@ def test_a_learner_takes_every_kind_of_labels_and_skips_an_ignored_one():
     found = value(multi_hot, label_kind="multi_hot")
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     labels = np.where(np.arange(12) < 8, LABELS, -1)
-    found = value(labels, ignored_label=-1)
+    found = value(labels, ignore_class=-1)
     np.testing.assert_allclose(found, value(labels[:8]), rtol=1e-5)
     learner.proxies = None
     expected, is_positive = value(LABELS), LABELS[:, None] == LABELS
@@ -267,7 +267,7 @@ REFUSED = {
     "SupConLoss": {
         "temperature": [0.0],
         "label_kind": ["matrix"],
-        "ignored_label": [0.5],
+        "ignore_class": [0.5],
         "normalization": ["l1"],
         "miner": ["hard", 3],
         "seed": [0.5],

@@ -74,11 +74,11 @@ def test_excluded_references_and_pairs_below_zero_leave_no_trace(case):
 
 
 @every_pair_case
-def test_an_ignored_label_leaves_no_trace(case):
+def test_an_ignored_class_leaves_no_trace(case):
     labels = np.array([0, 1, 0, -1, 1, -1, 2])
     is_kept = labels >= 0
-    loss = make(case, ignored_label=-1)
-    terms = make(case, ignored_label=-1, reduction=None)(labels, vectors())
+    loss = make(case, ignore_class=-1)
+    terms = make(case, ignore_class=-1, reduction=None)(labels, vectors())
     np.testing.assert_array_equal(np.asarray(terms)[~is_kept], 0.0)
     kept = labels[is_kept], vectors()[is_kept]
     assert_equal(loss(labels, vectors()), make(case)(*kept))

@@ -149,7 +149,7 @@ def test_host_labels_of_any_width_are_told_apart(labels):
         yield loss(labels, embeddings)
         yield loss.between(*given, excluded=np.eye(4, dtype=bool))
         if isinstance(ignored, int):
-            skipping = gsp.losses.ContrastiveLoss(ignored_label=ignored)
+            skipping = gsp.losses.ContrastiveLoss(ignore_class=ignored)
             yield skipping(labels, embeddings)
             yield skipping.between(*given)
         yield regularizer.compute(labels, histograms, embeddings)
@@ -186,5 +186,5 @@ def test_labels_without_proxies_are_refused_or_nan():
             traced = compiled(lambda x, loss=loss: value(loss, x, embeddings))
             labels = keras.ops.convert_to_tensor([1, 1, 2, 3])
             assert np.isnan(float(traced(labels)))
-    skipping = gsp.losses.ContrastiveLoss(ignored_label=-1)
+    skipping = gsp.losses.ContrastiveLoss(ignore_class=-1)
     assert np.isfinite(float(value(skipping, [0, 1, 1, -1], embeddings)))

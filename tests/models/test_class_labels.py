@@ -84,7 +84,7 @@ def test_nan_among_labels_is_refused_before_training(parts):
 
 
 def test_an_ignored_label_stays_ignored():
-    loss = gsp.losses.ContrastiveLoss(ignored_label=-1)
+    loss = gsp.losses.ContrastiveLoss(ignore_class=-1)
     labels = np.where(CODES == 2, -1, CODES)
     expected = fit(labels, learner_of(loss))
     large = np.where(CODES == 2, -1, CODES + 2**40)

@@ -81,7 +81,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             without pretraining, whose embeddings are no useful proxies.
         monitor: name of the score in the logs; larger is better. Not needed
             with `patience=None`.
-        every_epochs: epochs from one evaluation to the next, at least 1, as
+        validation_freq: epochs from one evaluation to the next, at least 1, as
             in `RetrievalEvaluation`.
         seed: integer seed of the order of arrays and of `augment`'s generator.
         augment: function `(images, generator)` from an array of the pool's
@@ -138,12 +138,12 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         refresh_epochs: int | None = None,
         warmup_epochs: int = 0,
         monitor: str = "val_map_at_r",
-        every_epochs: int = 1,
+        validation_freq: int = 1,
         seed: int = 0,
         augment: Callable[[np.ndarray, np.random.Generator], Any] | None = None,
     ) -> None:
         super().__init__()
-        check_count(pool_size=pool_size, every_epochs=every_epochs)
+        check_count(pool_size=pool_size, validation_freq=validation_freq)
         check_count(
             is_optional=True, patience=patience, refresh_epochs=refresh_epochs
         )
@@ -159,7 +159,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self.refresh_epochs = refresh_epochs
         self.warmup_epochs = warmup_epochs
         self.monitor = monitor
-        self.every_epochs = every_epochs
+        self.validation_freq = validation_freq
         self.seed = seed
         self.augment = augment
         self._last_batch = -1
@@ -208,7 +208,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             progress.steps.assign_add(self._last_batch + 1)
             if self.refresh_epochs is not None:
                 progress.waited.assign_add(1)
-            elif (epoch + 1) % self.every_epochs == 0:
+            elif (epoch + 1) % self.validation_freq == 0:
                 if self.monitor in logs:
                     progress.record(logs[self.monitor], problem)
                 elif self.patience is not None:
@@ -296,9 +296,9 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             return
         # A problem's first evaluation is the best one so far, `patience` more
         # end it, and the next problem needs one. Evaluations fall on
-        # multiples of `every_epochs`, warm-up or not.
-        skipped = self.warmup_epochs // self.every_epochs
-        needed = (skipped + self.patience + 2) * self.every_epochs
+        # multiples of `validation_freq`, warm-up or not.
+        skipped = self.warmup_epochs // self.validation_freq
+        needed = (skipped + self.patience + 2) * self.validation_freq
         if epochs < needed:
             warnings.warn(
                 "No second problem can be trained and scored: with patience="
@@ -316,8 +316,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             raise ValueError(
                 "`monitor` must be in the logs at every evaluation: of a "
                 "`RetrievalEvaluation` before this callback, with the same "
-                f"`every_epochs`. Received: monitor={self.monitor!r}; the logs "
-                f"have {available}."
+                f"`validation_freq`. Received: monitor={self.monitor!r}; the "
+                f"logs have {available}."
             )
 
 

@@ -133,7 +133,7 @@ SCHEDULES = {
     "NaN is no gain": ([NAN, 0.5, NAN, NAN, 0.1], {}, [1, 1, 1, 1, 2]),
     "epochs without an evaluation count for nothing": (
         [None, 0.5, None, 0.4, None, 0.3, None],
-        {"every_epochs": 2},
+        {"validation_freq": 2},
         [1, 1, 1, 1, 1, 1, 2],
     ),
     "a refresh needs no score": (
@@ -394,7 +394,7 @@ def test_interrupted_in_the_middle_of_a_problem_goes_on_bit_by_bit(tmp_path):
         ({"pool_size": 0}, "pool_size=0"),
         ({"patience": 0}, "patience=0"),
         ({"refresh_epochs": 0}, "refresh_epochs=0"),
-        ({"every_epochs": 0}, "every_epochs=0"),
+        ({"validation_freq": 0}, "validation_freq=0"),
         ({"warmup_epochs": -1}, "warmup_epochs=-1"),
         ({"augment": 3}, "augment=3"),
         ({"pool": None}, "`pool`"),
