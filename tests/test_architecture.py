@@ -70,12 +70,13 @@ def test_the_package_has_no_names_but_its_rooms():
     assert names == rooms
 
 
-def test_no_two_modules_import_each_other():
+def module_graph():
+    """What each module imports, by dotted names."""
     paths = {}
     for path in [*MODULES, *TRAINING]:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         paths[name.removesuffix(".__init__")] = path
-    graph = {
+    return {
         # Of `from room import module` the module counts, not the room.
         module: {
             next((name for name in names if name in paths), None)
@@ -84,9 +85,33 @@ def test_no_two_modules_import_each_other():
         - {None}
         for module, path in paths.items()
     }
+
+
+def test_no_two_modules_import_each_other():
+    graph = module_graph()
     order = list(graphlib.TopologicalSorter(graph).static_order())
-    assert len(order) == len(paths)  # a circle raises and names itself
+    assert len(order) == len(graph)  # a circle raises and names itself
     assert "training.recipes.recipe" in graph["training.runs.train_run"]
+
+
+def test_no_folder_and_its_neighbors_import_each_other():
+    graph = module_graph()
+    folders = {name.rpartition(".")[0] for name in graph} - {""}
+    assert "keras_gsp.retrieval.index" in folders
+    for folder in folders:
+        inside = f"{folder}."
+        # Each folder or module inside counts as one; `folder` itself does not.
+        children: dict[str, set[str]] = {}
+        for module, imported in graph.items():
+            if module.startswith(inside):
+                child = module.removeprefix(inside).split(".")[0]
+                children.setdefault(child, set()).update(
+                    name.removeprefix(inside).split(".")[0]
+                    for name in imported
+                    if name.startswith(inside)
+                )
+        graph_of_children = {k: v - {k} for k, v in children.items()}
+        list(graphlib.TopologicalSorter(graph_of_children).static_order())
 
 
 # Rooms of `training`, lowest floor first; a room imports from its own floor and

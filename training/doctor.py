@@ -19,8 +19,6 @@ from typing import Any, Literal
 from training.runs.command_line import check_new, run_command
 
 LISTED = 5
-FOLDS = 4
-"""Of the training classes, as training splits off one for validation."""
 
 
 @dataclass(frozen=True)
@@ -150,15 +148,6 @@ def _report(splits, found):
         alone = [images.class_names[i] for i in np.flatnonzero(sizes == 1)]
         what = "class(es) with one image, which is never a positive"
         yield from _listed(alone, what)
-    held_out = splits.validation
-    if held_out is None and splits.train.num_classes >= FOLDS:
-        held_out = splits.with_validation(FOLDS, 0).validation
-    if held_out is not None:
-        count = int((held_out.class_sizes > 1).sum())
-        yield (
-            f"{count} validation classes with two images: a shortlist can "
-            f"promise a coverage of {count / (count + 1):.3f} at most"
-        )
     unreadable = [f"{name}: {why}" for name, why in found.unreadable.items()]
     yield from _listed(unreadable, "unreadable image(s)")
     small = f"image(s) of fewer than {MIN_SIDE} pixels a side"

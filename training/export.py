@@ -49,10 +49,6 @@ class Export:
     """With a gallery: store the distance threshold at which this share of the
     searches for an unknown class has a match, calibrated on the run's
     validation classes; the searches of a SavedModel return `is_match` too."""
-    coverage: Annotated[float | None, between_zero_and_one] = None
-    """saved_model: store the shortlist that holds an item of the right class
-    with this probability, calibrated on the run's validation classes; searches
-    then return `set_size` and `is_covered`."""
     group_by: str | None = None
     """saved_model: column of the run's list (csv), or `label`, whose groups,
     such as products, the signature `items` finds, the best image of each."""
@@ -70,12 +66,14 @@ class Export:
     def __post_init__(self) -> None:
         check_fields(self)
         is_model, is_alone = self.format == "saved_model", self.index == "none"
-        gallery = "needs format=saved_model and a gallery"
         for name, is_wrong, expectation in (
             ("quantization", is_model, "is for format=onnx and litert"),
             ("false_accept_rate", is_alone, "needs a gallery"),
-            ("coverage", not is_model or is_alone, gallery),
-            ("group_by", not is_model or is_alone, gallery),
+            (
+                "group_by",
+                not is_model or is_alone,
+                "needs format=saved_model and a gallery",
+            ),
         ):
             value = getattr(self, name)
             if value is not None and is_wrong:
@@ -130,7 +128,6 @@ def export_run(export: Export) -> None:
             f"Received: {export.target}, which exists. Choose another, or "
             "pass --overwrite to replace it."
         )
-    import tensorflow as tf
 
     import keras_gsp as gsp
     from training.recipes import batches
@@ -174,13 +171,6 @@ def export_run(export: Export) -> None:
     elif index is None:
         gsp.retrieval.export_encoder(encoder, export.target, **options)
     else:
-        if export.coverage is not None:
-            names = tf.constant(splits.validation.class_names)
-            images = batches.evaluation_batches(recipe, splits.validation)
-            images = images.map(lambda one, rows: (one, tf.gather(names, rows)))
-            options["guarantee"] = gsp.retrieval.RetrievalGuarantee.calibrate(
-                encoder, index, images, export.coverage
-            )
         _write_model(export, encoder, options, gallery, index)
 
 

@@ -5,7 +5,6 @@ from keras_gsp.retrieval.explanation import (
     explain,
     prototype_patches,
 )
-from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
 from keras_gsp.retrieval.index.milvus_index import MilvusIndex
@@ -35,7 +34,6 @@ __all__ = [
     "MilvusIndex",
     "Neighbors",
     "PortableEncoder",
-    "RetrievalGuarantee",
     "Retriever",
     "ScannIndex",
     "SearchIndex",

@@ -9,7 +9,6 @@ import numpy as np
 from keras_gsp._checks import check_count, check_interval
 from keras_gsp._embeddings import checked_labels
 from keras_gsp.metrics.verification import PairDistances
-from keras_gsp.retrieval.held_out_searches import held_out_searches
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,
     WithConfig,
@@ -21,6 +20,8 @@ from keras_gsp.retrieval.space import (
 ROUNDING = 1e-6
 # Shares of unknown searches that a table of acceptance shows.
 RATES = 0.01, 0.02, 0.05, 0.1, 0.2
+# Items of a gallery that are read at once.
+ID_BLOCK = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +111,8 @@ class MatchThreshold(WithConfig):
             labels: (items,) or (items, 1), numbers or strings; with a gallery
                 classes that it does not hold.
             gallery: index that will be searched. Each held-out image is
-                searched in it, as one of an unknown class and, beside others
-                of its class (see `RetrievalGuarantee.calibrate`), as one of a
+                searched in it, as one of an unknown class and, beside as many
+                others of its class as a class of the gallery has, as one of a
                 known class. `None`: the rates count pairs.
             false_accept_rate: share of the searches (pairs) that may match
                 falsely, in (0, 1), at least one. `None`: 0.05 of the searches,
@@ -197,16 +198,29 @@ def checked_match(
 def _searched(gallery, embeddings, labels, rate, seed):
     """The arguments of a threshold, from searches in a gallery."""
     labels = checked_labels(labels, len(embeddings))
-    searches = held_out_searches(gallery, embeddings, labels, seed)
-    unknown, known = searches.nearest_unknown, searches.nearest_known
+    gallery._check_filled()
+    embeddings = np.asarray(embeddings, "float32")
+    ids = gallery.ids()
+    blocks = [ids[i : i + ID_BLOCK] for i in range(0, len(ids), ID_BLOCK)]
+    present = np.concatenate([gallery.items(block)[1] for block in blocks])
+    classes, sizes = np.unique(present, return_counts=True)
+    shared = np.intersect1d(classes, labels)
+    if len(shared):
+        raise ValueError(
+            "The held-out classes must not be in the gallery. Received: "
+            f"{len(shared)} that are, for example {shared[0].item()!r}."
+        )
+    unknown = gallery.search(embeddings, 1).distances[:, 0]
+    beside = _nearest_of_class(embeddings, labels, sizes, seed)
+    known = np.minimum(unknown, beside)[np.isfinite(beside)]
     _check_rate(rate, len(unknown), "held-out searches")
-    rates = {one for one in RATES if one * len(unknown) >= 1}
+    rates = {shown for shown in RATES if shown * len(unknown) >= 1}
     rows = {}
     unknown = np.sort(unknown)
-    for one in sorted(rates | {rate}):
-        distance = _between(unknown, math.floor(one * len(unknown)))
+    for shown in sorted(rates | {rate}):
+        distance = _between(unknown, math.floor(shown * len(unknown)))
         accepted = (np.mean(x <= distance) for x in (known, unknown))
-        rows[one] = float(one), distance, *map(float, accepted)
+        rows[shown] = float(shown), distance, *map(float, accepted)
     return {
         "distance": rows[rate][1],
         "false_accept_rate": float(rate),
@@ -216,6 +230,25 @@ def _searched(gallery, embeddings, labels, rate, seed):
         "gallery_size": len(gallery),
         "acceptance": tuple(rows.values()),
     }
+
+
+def _nearest_of_class(embeddings, labels, sizes, seed):
+    """Distance to the nearest of some others of the class; infinity: none.
+
+    They are as many as a class of the gallery, drawn at random, has.
+    """
+    rng = np.random.default_rng(seed)
+    nearest = np.full(len(labels), np.inf)
+    drawn = rng.choice(sizes, len(labels))
+    codes = np.unique(labels, return_inverse=True)[1]
+    for code in range(codes.max() + 1):
+        members = np.flatnonzero(codes == code)
+        for member in members[: len(members) * (len(members) > 1)]:
+            others = rng.permutation(members[members != member])
+            rows = embeddings[others[: drawn[member]]].astype("float64")
+            gaps = np.linalg.norm(rows - embeddings[member], axis=1)
+            nearest[member] = gaps.min()
+    return nearest
 
 
 def _check_rate(rate, count, name):

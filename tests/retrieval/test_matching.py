@@ -65,6 +65,18 @@ def test_with_a_gallery_the_rate_counts_searches(rate):
     assert np.sum(nearest <= match.distance) == int(rate * len(rows))
     assert match.num_negative_pairs == len(rows)
     assert match.gallery_size == len(index)
+    # Beside all others of its class: every class of the gallery has more.
+    large = ExactIndex(
+        np.tile(items, (20, 1)), np.repeat([7, 8], 10 * len(items))
+    )
+    many = MatchThreshold.calibrated(rows, names, gallery=large)
+    limit = many.distance
+    between = np.linalg.norm(rows[:, None] - rows[None], axis=2)
+    is_other = (names[:, None] == names) & ~np.eye(len(rows), dtype=bool)
+    own = np.where(is_other, between, np.inf).min(axis=1)
+    is_known = np.isfinite(own)
+    best = np.minimum(own, nearest)[is_known]
+    assert many.true_accept_rate == np.mean(best <= limit)
     # By pairs, far more of the unknown images have a match.
     by_pairs = MatchThreshold.calibrated(rows, names, false_accept_rate=rate)
     assert np.mean(nearest <= by_pairs.distance) > 2 * rate

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from keras_gsp.storage.checksums import write_checksums
-from tests.training.datasets import layouts
 from training import embed, evaluate, export, report, search
 from training.browsing import export_search
 from training.export import Export
@@ -68,21 +67,6 @@ def test_pictures_are_read_from_the_folder_that_is_given(
     shutil.copytree(tiny.run(), tmp_path / "runs" / "gsp-0")
     search = export_search.ExportSearch(tiny.search.folder)
     assert search.image(id_) == (tiny.images / id_).read_bytes()
-
-
-def test_a_guarantee_is_calibrated_on_the_validation_classes(tiny, tmp_path):
-    names = [f"class {i:02}" for i in range(60)]
-    images = layouts.folder(tmp_path / "images", names, images=2)
-    settings = {"train_classes": 40, "validation_folds": 2}
-    run = tiny.copied(tmp_path, data_dir=str(images), **settings)
-    target = tmp_path / "model"
-    options = ["--output", str(target), "--coverage", "0.9"]
-    export.main([str(run), *options])
-    facts = json.loads((target / "metadata.json").read_text())["guarantee"]
-    assert (facts["coverage"], facts["num_classes"]) == (0.9, 20)
-    # Two classes are too few for it.
-    with pytest.raises(SystemExit, match="held_out_classes"):
-        export.main([str(tiny.run()), "--output", "x", "--coverage", "0.9"])
 
 
 def test_search_prints_a_table_and_draws_pictures(

@@ -78,7 +78,6 @@ class _Page:
             examples=[(i, search.labels[i]) for i in examples.tolist()],
             most=min(size, MAX_NEIGHBORS),
             threshold=(facts.get("match_threshold") or {}).get("distance"),
-            guarantee=facts.get("guarantee"),
             most_explained=MAX_EXPLAINED if can_explain else 0,
             no_explain=facts.get("no_explain", ""),
             crop_fraction=search.crop_fraction,

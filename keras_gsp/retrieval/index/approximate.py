@@ -82,8 +82,7 @@ class ApproximateIndex(GalleryIndex):
             is_tied = distances[:, -1] == distances[:, shown - 1]
             is_tied &= (indices[:, -1] >= 0) & (shown < needed < len(passing))
             distances, indices = distances[:, :shown], indices[:, :shown]
-            # Clusters may hold too few items for k groups. Other searches stay
-            # short: a `RetrievalGuarantee` counts on them for every k.
+            # Clusters may hold too few items for k groups.
             is_short = (indices[:, -1] < 0) & (column is not None)
             left = np.flatnonzero(is_tied | is_short)
             if len(left):

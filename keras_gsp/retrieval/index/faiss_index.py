@@ -149,26 +149,6 @@ class FaissIndex(ApproximateIndex):
         queries = np.ascontiguousarray(queries - engine.origin)
         return engine.index.search(queries, asked, **options)[1]
 
-    def _widened(self):
-        """Doubles the clusters to look into; returns the new `parameters`."""
-        engine = self._engine and self._engine.index
-        clusters = engine and import_faiss().try_extract_index_ivf(engine)
-        if not clusters or clusters.nprobe >= clusters.nlist:
-            return None
-        others = (self.parameters or "").split(",")
-        others = [one for one in others if one and "nprobe" not in one]
-        number = min(2 * clusters.nprobe, clusters.nlist)
-        self.parameters = ",".join([*others, f"nprobe={number}"])
-        with self._threads.alone():
-            _set_parameters(engine, self.parameters)
-        return self.parameters
-
-    def _restore(self, parameters):
-        if parameters != self.parameters:
-            self.parameters = parameters
-            with self._threads.alone():
-                _set_parameters(self._engine.index, parameters or "nprobe=1")
-
     def _write(self, folder):
         import_faiss().write_index(self._engine.index, str(folder / FILE))
         return {"origin": self._engine.origin.tolist()}

@@ -224,13 +224,6 @@ class SearchIndex:
         """The dtype of each column: id, label and attributes."""
         raise NotImplementedError
 
-    def _widened(self) -> str | None:
-        """Lets an engine look more widely; `None` where it cannot."""
-        return None
-
-    def _restore(self, parameters: Any) -> None:
-        """Undoes `_widened`."""
-
     def _keep(self, name: str, value: Any) -> None:
         """Called when `match` or `space` were assigned."""
 

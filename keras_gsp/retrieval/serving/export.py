@@ -12,7 +12,6 @@ from keras_gsp._checks import check_count
 from keras_gsp.data.untuned import tf
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.explanation import PrototypeParts
-from keras_gsp.retrieval.guarantee import RetrievalGuarantee
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.neighbors import padding_of
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
@@ -28,7 +27,6 @@ from keras_gsp.retrieval.serving.served_encoder import (
     ServedEncoder,
     like_leading,
 )
-from keras_gsp.retrieval.space import check_same_space
 from keras_gsp.storage.whole import whole_folder
 
 # Rows of the gallery that a batch of queries is compared with at once.
@@ -102,7 +100,6 @@ def export_retriever(
     *,
     neighbors: int = 10,
     group_by: str | None = None,
-    guarantee: RetrievalGuarantee | None = None,
     canaries: Mapping[Any, str | Path | bytes] | None = None,
     **options: Any,
 ) -> None:
@@ -112,9 +109,8 @@ def export_retriever(
 
     - `serving_default` and `search_exact`: `image_bytes` -> `ids`, `labels`
       (integers or strings, as in the index), `distances`, `counts`, `status`,
-      `is_match` with the index's match threshold, `set_size` and `is_covered`
-      with a guarantee. A row holds `counts` neighbors and padding after them:
-      -1 or empty strings, and infinity.
+      `is_match` with the index's match threshold. A row holds `counts`
+      neighbors and padding after them: -1 or empty strings, and infinity.
     - `search_boxes`: `image_bytes` and `boxes`, (..., 4): the part of each
       upright image to search with, x, y, width and height in pixels; zeros
       for all of it -> as `search_exact`.
@@ -136,9 +132,6 @@ def export_retriever(
             gallery is returned as a whole.
         group_by: `"label"` or the name of an attribute of the index, such as
             a product, whose groups `items` finds.
-        guarantee: `RetrievalGuarantee` of the encoder; searches then return
-            `set_size`, the length of the shortlist, 0 for a declined query,
-            and `is_covered`, whether `neighbors` were enough for all of it.
         canaries: image files, or their bytes, by the ids of their items; the
             export carries a dozen of them, and `verify_export` embeds them
             again.
@@ -183,10 +176,8 @@ def export_retriever(
             f"{served.embedding_size}. Received: {index.embedding_size}."
         )
     match = checked_match(index.match, served.space)
-    if guarantee is not None:
-        check_same_space(guarantee.space, served.space, "guarantee")
     carried = None if canaries is None else Canaries.of(served, index, canaries)
-    gallery = _ServedGallery(index, neighbors, match, guarantee, group_by)
+    gallery = _ServedGallery(index, neighbors, match, group_by)
     facts = exported_facts(served) | gallery.facts
     _write_saved_model(served, gallery, facts, path, carried)
 
@@ -338,12 +329,11 @@ def _where_read(values, is_read):
 class _ServedGallery:
     """The variables of a gallery, and the searches that run on them."""
 
-    def __init__(self, index, neighbors, match, guarantee, group_by):
+    def __init__(self, index, neighbors, match, group_by):
         gallery = index.gallery
         self._num_items = len(gallery)
         self.neighbors = min(neighbors, self._num_items)
         self.match = match
-        self.guarantee = guarantee
         self.origin = gallery.origin
         rows = gallery.embeddings - self.origin
         rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
@@ -366,8 +356,8 @@ class _ServedGallery:
             "gallery_size": len(index),
             "neighbors": self.neighbors,
         }
-        kept = {"match_threshold": match, "guarantee": guarantee}
-        self.facts |= {k: v.get_config() for k, v in kept.items() if v}
+        if match is not None:
+            self.facts["match_threshold"] = match.get_config()
         self.searches = {"search_exact": self.nearest}
         if group_by is not None:
             self.searches["items"] = self.nearest_groups
@@ -457,14 +447,6 @@ class _ServedGallery:
         if self.match is not None:
             found["is_match"] = is_found & (distances <= self.match.distance)
         distances = tf.where(is_found, distances, np.inf)
-        if self.guarantee is not None:
-            # As `set_sizes` and `is_covered`; a small gallery is seen whole.
-            is_inside = distances <= self.guarantee.radius
-            is_known = distances[:, 0] <= self.guarantee.novelty_distance
-            sizes = tf.where(is_known, _num_true(is_inside), 0)
-            found["set_size"] = sizes
-            is_whole = self.neighbors == self._num_items
-            found["is_covered"] = (sizes > 0) & (is_whole | ~is_inside[:, -1])
         return found | {"distances": distances, "counts": _num_true(is_found)}
 
     def _ordered(self, queries, indices):

@@ -402,12 +402,11 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
     nearest = np.linalg.norm(embeddings[2] - embeddings[:2], axis=1).min()
     half = float(nearest) / 2
     match = gsp.retrieval.MatchThreshold(half, 0.01, 1.0, 1, 1)
-    guarantee = gsp.retrieval.RetrievalGuarantee(half, 0.9, half, 0.1, 20, 60)
     index.match = match
 
     def answered(folder, neighbors=1):
-        options = {"neighbors": neighbors, "guarantee": guarantee}
-        export_retriever(encoder, index, tmp_path / folder, **options)
+        target = tmp_path / folder
+        export_retriever(encoder, index, target, neighbors=neighbors)
         model = tf.saved_model.load(str(tmp_path / folder))
         found = model.signatures["search_exact"](image_bytes=tf.stack(photos))
         return {name: value.numpy() for name, value in found.items()}
@@ -415,24 +414,15 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
     before = answered("before")
     assert before["ids"].dtype == np.int64  # as in the index
     assert before["ids"][:2].tolist() == [[0], [1]]
-    assert before["set_size"].tolist() == [1, 1, 0]
-    assert not before["is_covered"].any()
     assert before["is_match"].tolist() == [[True], [True], [False]]
     facts = verify(tmp_path / "before")
     assert facts["match_threshold"] == match.get_config()
-    assert facts["guarantee"] == guarantee.get_config()
     assert "explain" not in facts["signatures"]
     assert "from Flatten" in facts["no_explain"]
     index.add(embeddings[2:], labels=["cow"], ids=[2])
     answer = answered("after", neighbors=2)
     assert answer["is_match"][:, 0].all()
-    distances = answer["distances"]
-    sizes = guarantee.set_sizes(distances)
-    np.testing.assert_array_equal(answer["set_size"], sizes)
-    covered = guarantee.is_covered(distances)
-    np.testing.assert_array_equal(answer["is_covered"], covered)
-    assert sizes[2] == 1 and covered[2] and answer["labels"][2, 0] == b"cow"
-    assert answered("whole", neighbors=3)["is_covered"].all()
+    assert answer["labels"][2, 0] == b"cow"
 
 
 def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):

@@ -160,13 +160,6 @@ def test_parameters_and_origins(served):
         assert status != 400 or "Received" in answer.json()["error"]
 
 
-def test_the_page_knows_the_guarantee(served, monkeypatch):
-    facts = {"radius": 0.5, "novelty_distance": 0.4, "coverage": 0.95}
-    monkeypatch.setitem(served.search.metadata, "guarantee", facts)
-    page = search_page._Page(served.search)
-    assert "&#34;radius&#34;: 0.5" in page.html
-
-
 def test_other_hosts_sources_and_taken_ports_are_refused(served):
     answer = served.client.get("/", headers={"Host": "evil.example"})
     assert answer.status_code == 400

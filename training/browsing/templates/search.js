@@ -3,7 +3,6 @@
   const { make, find, decoded, overlay, breakable } = page;
   const SAME = 1e-3; // Distance of an image to itself, with rounding.
   const mostExplained = Number(document.body.dataset.explained);
-  const guarantee = JSON.parse(document.body.dataset.guarantee);
   let query = null; // { source, words, body or position, box }
   let answer = null; // { neighbors, explanation }
   let asked = 0;
@@ -107,19 +106,12 @@
     one.distance < SAME ? make("span", { class: "under strong" }, "this is the query") : null,
     make("span", { class: "under quiet" }, one.distance.toFixed(3)));
   }
-  // How many of the first neighbors hold the right class, among all classes.
-  function shortlist(neighbors) {
-    if (!guarantee || !neighbors.length) return "";
-    if (neighbors[0].distance > guarantee.novelty_distance) return " Nothing like it in the gallery.";
-    const size = neighbors.filter((one) => one.distance <= guarantee.radius).length;
-    return ` Shortlist: the first ${size}${size === neighbors.length ? " and more" : ""}, ${100 * guarantee.coverage} % hold the right class.`;
-  }
   function draw() {
     if (!answer) return;
     const limit = threshold();
     const matches = answer.neighbors.filter((one) => limit !== null && one.distance <= limit);
     const count = answer.neighbors.length;
-    status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.${shortlist(answer.neighbors)}`);
+    status(`${count} neighbor${count === 1 ? "" : "s"}${limit === null ? "" : `, ${matches.length} of them ${matches.length === 1 ? "a match" : "matches"}`}.`);
     const isKnown = matches.length > 0;
     const whole = query.box ? null : answer.explanation && answer.explanation.query;
     const own = framed(query.source, `query: ${query.words}`, whole, true);
