@@ -1,11 +1,9 @@
 """Exports a run: `python -m training.export runs/NAME --index exact`.
 
-`--format onnx --quantization int8` writes small weights for other engines;
-with `--license apache-2.0` the model card names the license, as hubs expect.
+With `--license apache-2.0` the model card names the license, as hubs expect.
 """
 
 import shlex
-import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,10 +18,6 @@ from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
 
 between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
-SAMPLES = 32
-"""Images on which an ONNX or LiteRT file is compared with Keras."""
-TIMED = 20
-"""Images that are embedded one at a time, for the latency."""
 
 
 @dataclass(frozen=True)
@@ -32,25 +26,19 @@ class Export:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run directory, for example `runs/glyphs,seed=1`."""
-    format: Literal["saved_model", "onnx", "litert"] = "saved_model"
-    """A SavedModel that decodes, embeds and searches; or the encoder alone as
-    a file for other engines, with the gallery as plain arrays."""
-    quantization: Literal["float16", "int8"] | None = None
-    """onnx, litert: smaller weights; their MAP@R is measured and written."""
     index: Literal["exact", "none"] = "exact"
     """With a gallery that is searched exactly, or the encoder alone."""
     output: Path | None = None
-    """Folder to make; by default saved_models/NAME, of another format
-    saved_models/NAME-FORMAT."""
+    """Folder to make; by default saved_models/NAME."""
     images_per_class: Annotated[int | None, positive] = None
     """Maximum number of images of each class in the gallery, which is that of
     the run's data set, or its test images."""
     false_accept_rate: Annotated[float | None, between_zero_and_one] = None
     """With a gallery: store the distance threshold at which this share of the
     searches for an unknown class has a match, calibrated on the run's
-    validation classes; the searches of a SavedModel return `is_match` too."""
+    validation classes; searches then return `is_match` too."""
     group_by: str | None = None
-    """saved_model: column of the run's list (csv), or `label`, whose groups,
+    """Column of the run's list (csv), or `label`, whose groups,
     such as products, the signature `items` finds, the best image of each."""
     data_dir: str | None = None
     """Folder or archive of the data set; by default the run's."""
@@ -65,21 +53,12 @@ class Export:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        is_model, is_alone = self.format == "saved_model", self.index == "none"
-        for name, is_wrong, expectation in (
-            ("quantization", is_model, "is for format=onnx and litert"),
-            ("false_accept_rate", is_alone, "needs a gallery"),
-            (
-                "group_by",
-                not is_model or is_alone,
-                "needs format=saved_model and a gallery",
-            ),
-        ):
+        for name in ("false_accept_rate", "group_by"):
             value = getattr(self, name)
-            if value is not None and is_wrong:
+            if value is not None and self.index == "none":
                 raise ValueError(
-                    f"`{name}` {expectation}. Received: {name}={value}, "
-                    f"format={self.format}, index={self.index}."
+                    f"`{name}` needs a gallery. Received: {name}={value}, "
+                    "index=none."
                 )
 
     @property
@@ -96,9 +75,7 @@ class Export:
     @property
     def target(self) -> Path:
         """The folder to make."""
-        is_default = self.format == "saved_model"
-        name = self.run.name if is_default else f"{self.run.name}-{self.format}"
-        return self.output or DEFAULT_FOLDER / name
+        return self.output or DEFAULT_FOLDER / self.run.name
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -113,9 +90,7 @@ def _export(export):
     word = shlex.quote(path)
     step = f"python -m training.search {word} IMAGE\n"
     step += f"      python -m training.browse {word} --open"
-    if export.format != "saved_model":
-        step = f"keras_gsp.retrieval.PortableEncoder({path!r}).embed(images)"
-    elif export.index == "none":
+    if export.index == "none":
         step = f"tensorflow.saved_model.load({path!r})"
     print(f"Next: {step}")
 
@@ -155,9 +130,8 @@ def export_run(export: Export) -> None:
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
-    is_model, index = export.format == "saved_model", None
-    splits: Any = None
-    if not is_model or export.index != "none" or export.truncate_to is not None:
+    index, splits = None, None
+    if export.index != "none" or export.truncate_to is not None:
         splits = load_splits(recipe)
     if export.truncate_to is not None:
         metadata["truncation"] = _truncation(export, recipe, whole, splits.test)
@@ -166,9 +140,7 @@ def export_run(export: Export) -> None:
         if export.images_per_class is not None:
             gallery = gallery.of_each_class(export.images_per_class)
         index = _index(export, recipe, encoder, splits, gallery)
-    if not is_model:
-        _write_portable(export, recipe, encoder, options, splits.test, index)
-    elif index is None:
+    if index is None:
         gsp.retrieval.export_encoder(encoder, export.target, **options)
     else:
         _write_model(export, encoder, options, gallery, index)
@@ -259,50 +231,6 @@ def _write_model(export, encoder, options, gallery, index):
         if gallery.images is not None:
             write_gallery_images(folder, gallery.images, index.ids())
             write_checksums(folder)
-
-
-def _write_portable(export, recipe, encoder, options, images, index):
-    """Writes ONNX or LiteRT, with the MAP@R of Keras and of the file."""
-    import keras_gsp as gsp
-    from keras_gsp._encoding import embedding_of
-    from keras_gsp.retrieval.serving.artefact_facts import write_facts
-    from training.recipes.batches import evaluation_batches
-
-    found = evaluation_batches(recipe, images, encoder=encoder)
-    batches = [pixels.numpy() for pixels, _ in found]
-    write = getattr(gsp.retrieval, f"export_{export.format}")
-    options |= {"quantization": export.quantization, "index": index}
-    options["sample_images"] = batches[0][:SAMPLES]
-    write(encoder, export.target, **options)
-    portable = gsp.retrieval.PortableEncoder(export.target)
-
-    def by_keras(pixels):
-        return embedding_of(encoder.predict_on_batch(pixels))
-
-    scores: dict[str, Any] = {}
-    each = []
-    for name, embed in (("keras", by_keras), ("format", portable.embed)):
-        embeddings = np.concatenate([embed(pixels) for pixels in batches])
-        found = gsp.metrics.retrieval_scores(
-            embeddings, images.labels, per_query=True
-        )
-        each.append(np.asarray(found["per_query"]["map_at_r"]))
-        scores[f"map_at_r_of_{name}"] = float(np.nanmean(each[-1]))
-        scores[f"milliseconds_of_{name}"] = _milliseconds(embed, batches[0])
-    if images.num_classes > 1:
-        lost = gsp.metrics.paired_difference(each[0], each[1], images.labels)
-        scores["map_at_r_lost"] = lost
-    write_facts(export.target, portable.facts | scores)
-
-
-def _milliseconds(embed, images):
-    """Median time to embed one image, after a first one."""
-    times = []
-    for image in np.resize(images, (TIMED + 1, *images.shape[1:])):
-        start = time.perf_counter()
-        embed(image[None])
-        times.append(1e3 * (time.perf_counter() - start))
-    return float(np.median(times[1:]))
 
 
 if __name__ == "__main__":

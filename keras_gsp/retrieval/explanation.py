@@ -1,4 +1,4 @@
-"""Contributions of prototypes and positions to a similarity, and pictures."""
+"""Contributions of prototypes and positions to a similarity."""
 
 import dataclasses
 from typing import Any
@@ -7,13 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp._checks import check_count
 from keras_gsp._compat import operation_of
 from keras_gsp._encoding import embedding_tensor, input_of
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.distances import ball_distances
 from keras_gsp.ops.precision import at_least_float32
-from keras_gsp.retrieval.index.columns import blocks_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,93 +91,6 @@ def explain(
         ops.convert_to_tensor(queries), ops.convert_to_tensor(neighbors)
     )
     return Explanation(**keras.tree.map_structure(ops.convert_to_numpy, shares))
-
-
-def prototype_patches(
-    encoder: keras.Model,
-    images: Any,
-    *,
-    num_patches: int = 8,
-    prototypes: Any = None,
-    batch_size: int = 64,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Shows what prototypes stand for: their nearest patches in a set.
-
-    A patch is the part of an image around a position of the feature map; each
-    image shows one patch of a prototype at most.
-
-    Args:
-        encoder: as for `explain`, with a feature map (height, width,
-            channels).
-        images: (images, height, width, channels), the encoder's images.
-        num_patches: number of patches of each prototype.
-        prototypes: indices of the prototypes to show; `None`: all.
-        batch_size: images embedded at once.
-
-    Returns:
-        Patches (prototypes, num_patches, side, side, channels), nearest first,
-        and the position of the image of each, (prototypes, num_patches).
-
-    Raises:
-        ValueError: what `explain` refuses; fewer images than patches; tokens.
-
-    Example:
-
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
-    encoder = keras.Sequential([
-        keras.Input((32, 32, 3)),
-        keras.layers.Conv2D(8, 8, strides=8),
-        gsp.layers.GeneralizedSumPooling(4),
-    ])
-    images = np.random.default_rng(0).random((10, 32, 32, 3), "float32")
-    patches, sources = gsp.retrieval.prototype_patches(
-        encoder, images, num_patches=3, prototypes=[0, 2]
-    )
-    assert patches.shape == (2, 3, 16, 16, 3) and sources.shape == (2, 3)
-    ```
-    """
-    model = PrototypeParts(encoder)
-    images = np.asarray(images)
-    check_count(num_patches=num_patches)
-    if len(images) < num_patches:
-        raise ValueError(
-            "`images` must be at least as many as the patches. Received: "
-            f"{len(images)} images, num_patches={num_patches}."
-        )
-    best, at = [], []
-    for some in blocks_of(images, batch_size):
-        features, *_ = model.model(ops.convert_to_tensor(some), training=False)
-        if len(features.shape) != 4:
-            raise ValueError(
-                "`encoder` must pool a map (height, width, channels). "
-                f"Received: tokens, shape {tuple(features.shape[1:-1])}."
-            )
-        grid = tuple(features.shape[1:3])
-        found = ball_distances(features, model.pooling.prototypes)
-        flat = ops.convert_to_numpy(found).reshape(
-            len(some), -1, found.shape[-1]
-        )
-        best.append(flat.min(axis=1))
-        at.append(flat.argmin(axis=1))
-    nearest, places = np.concatenate(best), np.concatenate(at)
-    if prototypes is not None:
-        nearest, places = nearest[:, prototypes], places[:, prototypes]
-    sources = nearest.argsort(axis=0, kind="stable")[:num_patches].T
-    cells = np.take_along_axis(places.T, sources, axis=1)
-    cells = np.stack(np.unravel_index(cells, grid), axis=-1)
-    # Twice the stride: what a position mostly sees.
-    sides = np.array(images.shape[1:3])
-    side = min(sides.min(), 2 * max(1, round(max(sides / np.array(grid)))))
-    centers = (cells + 0.5) * sides / grid
-    corners = np.clip(np.round(centers - side / 2), 0, sides - side).astype(int)
-    # (prototypes, num_patches, side, side): rows and columns of each patch.
-    rows, columns = np.moveaxis(corners[..., None] + np.arange(side), 2, 0)
-    taken = sources[..., None, None], rows[..., None], columns[:, :, None]
-    return images[taken], sources
 
 
 class PrototypeParts:

@@ -19,6 +19,7 @@ from keras_gsp.retrieval.index.faiss_index import FaissIndex
 from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_index import SearchIndex
+from keras_gsp.retrieval.saved_files import INDEX, verified_facts
 from keras_gsp.retrieval.serving.artefact_facts import (
     exported_facts,
     write_facts,
@@ -27,7 +28,6 @@ from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder, boxes_of
 from keras_gsp.retrieval.space import check_space
-from keras_gsp.retrieval.verification import INDEX, verify
 from keras_gsp.storage.whole import whole_folder
 
 ENCODER, GALLERY = "encoder.keras", "index"
@@ -242,7 +242,7 @@ class Retriever:
         cls, path: str | Path, *, folder: str | Path | None = None
     ) -> Self:
         """Reads what `save` wrote; `folder` is where the photographs are."""
-        options = verify(path).get("options")
+        options = verified_facts(path).get("options")
         if options is None:
             raise FileNotFoundError(
                 "`path` must hold what `Retriever.save` wrote. "

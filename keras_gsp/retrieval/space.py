@@ -54,20 +54,6 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
 
     Equal weights, layers and preprocessing give equal fingerprints, also in
     another process or backend; anything but a built Keras model gives `None`.
-
-    Example:
-
-    ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    data = np.eye(4), list("abcd")
-    index = gsp.retrieval.ExactIndex.from_encoder(encoder, data)
-    assert index.space == gsp.retrieval.space_fingerprint(encoder)
-    gsp.retrieval.check_space(encoder, index)
-    ```
     """
     if not hasattr(encoder, "weights"):
         return None

@@ -64,7 +64,7 @@ def upgrade(
     upgraded = gsp.retrieval.upgrade(index, old, new, (images, labels))
     found = upgraded.search(new.predict(images[:3], verbose=0), k=5)
     upgraded.embed(lambda ids: images[ids])
-    gsp.retrieval.check_space(new, upgraded.cut_over())
+    index = upgraded.cut_over()
     ```
     """
     if not len(index):

@@ -6,7 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp._encoding import embedding_of
-from keras_gsp.retrieval import explain, prototype_patches
+from keras_gsp.retrieval import explain
 
 
 def encoder_with(pooling, normalization="l2", tokens=False, size=6):
@@ -113,31 +113,3 @@ def test_encoders_without_a_sum_over_prototypes_are_refused():
             explain(encoder, images(1), images(1))
     with pytest.raises(ValueError, match="2 and 1"):
         explain(encoder_with(pooling()), images(2), images(1))
-
-
-def test_patches_are_the_nearest_parts_of_the_images():
-    backbone = keras.Sequential([keras.Input((12, 12, 3))])
-    backbone.add(keras.layers.AveragePooling2D(3))
-    layer = gsp.layers.GeneralizedSumPooling(2, 0.5)
-    encoder = keras.Sequential([*backbone.layers, layer])
-    encoder(np.zeros((1, 12, 12, 3)))
-    layer.prototypes.assign([[0.9, 0.1, 0.1], [0.1, 0.1, 0.9]])
-    shown = np.zeros((5, 12, 12, 3), "float32")
-    shown[3, 3:6, 6:9, 0] = 0.9  # red at row 1, column 2
-    shown[1, 9:, :3, 2] = 0.9  # blue in the lower left corner
-    patches, sources = prototype_patches(
-        encoder, shown, num_patches=2, batch_size=2
-    )
-    assert patches.shape == (2, 2, 6, 6, 3)
-    assert sources[:, 0].tolist() == [3, 1]
-    np.testing.assert_array_equal(patches[0, 0], shown[3, 2:8, 4:10])
-    np.testing.assert_array_equal(patches[1, 0], shown[1, 6:, :6])
-    only, _ = prototype_patches(encoder, shown, num_patches=1, prototypes=[1])
-    np.testing.assert_array_equal(only[0], patches[1, :1])
-    with pytest.raises(ValueError, match="5 images, num_patches=6"):
-        prototype_patches(encoder, shown, num_patches=6)
-    with pytest.raises(ValueError, match="tokens, shape"):
-        prototype_patches(
-            keras.Sequential([keras.Input((36, 10)), pooling()]),
-            np.zeros((8, 36, 10)),
-        )

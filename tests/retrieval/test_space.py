@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.retrieval import (
-    ExactIndex,
-    MatchThreshold,
+from keras_gsp.retrieval import ExactIndex, MatchThreshold
+from keras_gsp.retrieval.space import (
+    SpaceFingerprint,
     check_space,
     space_fingerprint,
 )
-from keras_gsp.retrieval.space import SpaceFingerprint
 
 
 def encoder(seed=0, size=4, normalization="l2", ratio=0.5, **options):
@@ -61,9 +60,9 @@ def test_a_saved_encoder_has_its_space_in_every_process(backend, tmp_path):
     model.save(tmp_path / "encoder.keras")
     code = """
 import json, sys, keras
-import keras_gsp as gsp
+from keras_gsp.retrieval.space import space_fingerprint
 model = keras.models.load_model(sys.argv[1])
-print(json.dumps(gsp.retrieval.space_fingerprint(model).get_config()))
+print(json.dumps(space_fingerprint(model).get_config()))
 """
     found = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "encoder.keras")],

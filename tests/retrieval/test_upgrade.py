@@ -6,6 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.retrieval import ExactIndex, SearchIndex, Upgrade, upgrade
+from keras_gsp.retrieval.space import check_space
 from keras_gsp.retrieval.space_map import SpaceMap, fitted_map, logistic_line
 from tests.retrieval.index.test_indexes import ENGINES, made
 
@@ -137,7 +138,7 @@ def test_an_upgrade_ends_in_the_index_of_the_new_encoder(encoders):
     assert len(upgraded) == 96
     assert upgraded.embed(images_of) == 0
     index = upgraded.cut_over()
-    gsp.retrieval.check_space(encoders[1], index)
+    check_space(encoders[1], index)
     same = ExactIndex.from_encoder(encoders[1], DATA, ids=IDS)
     found, expected = index.search(queries, 5), same.search(queries, 5)
     assert (found.ids == expected.ids).all()

@@ -28,21 +28,17 @@ def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
     write_checksums(path)
     with pytest.raises(RuntimeError, match="1 of 4 that moved: cat/1.png: 0"):
         verify_export(path)
-    assert verify_export(path, largest_distance=1.0)["largest_distance"] > 0.05
-    with pytest.raises(ValueError, match="largest_distance=-1"):
-        verify_export(path, largest_distance=-1)
     canaries.unlink()
-    write_checksums(path)
-    with pytest.raises(FileNotFoundError, match="canaries.npz"):
+    with pytest.raises(ValueError, match="canaries.npz: missing"):
         verify_export(path)
 
 
 def test_canaries_move_by_a_share_of_their_length():
     rows = 1e-4 * np.eye(3)
     canaries = Canaries(["a", "b", "c"], [], rows, None)
-    assert canaries.check(rows * 1.0005, 1e-3) < 1e-3
+    assert canaries.check(rows * 1.0005) < 1e-3
     with pytest.raises(RuntimeError, match="1 of 3 that moved: b: 1.4"):
-        canaries.check(rows[[0, 2, 2]], 1e-3)
+        canaries.check(rows[[0, 2, 2]])
 
 
 def test_canaries_of_another_encoder_are_refused(photos, tmp_path):  # noqa: F811
@@ -71,5 +67,4 @@ def test_an_export_refuses_canaries_that_do_not_fit(photos, tmp_path):  # noqa: 
     assert not (tmp_path / "x").exists()
     bare = ExactIndex(np.eye(48)[:3])
     export_retriever(encoder, bare, tmp_path / "x")
-    with pytest.raises(FileNotFoundError, match="export with `canaries`"):
-        verify_export(tmp_path / "x")
+    assert verify_export(tmp_path / "x")["num_canaries"] == 0

@@ -91,25 +91,6 @@ def test_search_prints_a_table_and_draws_pictures(
     assert grid.stat().st_size > 1000 and why.stat().st_size > 1000
 
 
-@pytest.mark.parametrize("format", ["onnx", "litert"])
-def test_an_export_for_other_engines_has_the_score_of_its_file(
-    tiny, tmp_path, format, capfd
-):
-    pytest.importorskip({"onnx": "tf2onnx", "litert": "tensorflow"}[format])
-    target = tmp_path / "model"
-    options = ["--format", format, "--output", str(target)]
-    export.main([str(tiny.run()), *options])
-    printed = capfd.readouterr().out
-    assert f"{target}: written\n" in printed and "PortableEncoder" in printed
-    facts = json.loads((target / "metadata.json").read_text())
-    assert facts["map_at_r_of_format"] == pytest.approx(
-        facts["map_at_r_of_keras"], abs=1e-3
-    )
-    lost = facts["map_at_r_lost"]
-    assert lost["low"] <= lost["difference"] <= lost["high"]
-    assert "Lost to Keras: " in (target / "README.md").read_text()
-
-
 def test_one_image_of_each_item_is_printed(loaded, tiny, capsys):
     file = sorted(tiny.images.rglob("*.*"))[0]
     search.main([str(loaded.folder), str(file), "--items", "--top", "3"])
@@ -146,13 +127,9 @@ def test_an_export_without_contributions_is_refused(tiny, tmp_path):
         search.main([str(model), __file__, "--explain", "picture.png"])
 
 
-def test_formats_have_folders_and_commands_are_quoted():
+def test_the_command_of_an_export_is_quoted():
     words = shlex.split(Export(run=Path("it's; x"), index="none").command)
     assert words[3:] == ["runs/it's; x", "--index", "none"]
-    targets = {"saved_model": "mine", "onnx": "mine-onnx"}
-    for format, name in targets.items():
-        export_ = Export(run=Path("runs/mine"), format=format)
-        assert export_.target.as_posix() == f"saved_models/{name}"
 
 
 def test_every_command_cuts_images_as_the_encoder_expects(

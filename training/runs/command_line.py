@@ -65,10 +65,10 @@ def check_new(command: Any, *names: str) -> None:
 
 @contextlib.contextmanager
 def printed_notes() -> Iterator[None]:
-    """Prints each warning as one line, none of converters and backends."""
+    """Prints each warning as one line, none of backends."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
-        warnings.filterwarnings("ignore", module="tensorflow|tf2onnx|jax")
+        warnings.filterwarnings("ignore", module="tensorflow|jax")
         warnings.showwarning = _print_note
         yield
 

@@ -11,7 +11,7 @@ from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.retrieval.index.columns import checked_items
 from keras_gsp.retrieval.index.gallery import StoredVectors, empty_gallery
 from keras_gsp.retrieval.index.search_index import KEPT
-from keras_gsp.retrieval.verification import INDEX, verify
+from keras_gsp.retrieval.saved_files import INDEX, verified_facts
 from keras_gsp.storage.checksums import write_checksums
 
 FORMAT = 4
@@ -50,7 +50,9 @@ def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
 
 def saved_facts(folder: Path, kind: str, *, is_mapped: bool) -> dict[str, Any]:
     """Verifies a saved index of a kind and returns its `index.json`."""
-    facts = verify(folder, skip=("embeddings.npy",) if is_mapped else ())
+    facts = verified_facts(
+        folder, skip=("embeddings.npy",) if is_mapped else ()
+    )
     found = facts.get("kind"), facts.get("format")
     if found != (kind, FORMAT):
         raise ValueError(

@@ -9,8 +9,8 @@ from typing import Any
 import keras
 
 from keras_gsp.retrieval.matching import MatchThreshold
+from keras_gsp.retrieval.saved_files import METADATA
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
-from keras_gsp.retrieval.verification import METADATA
 from keras_gsp.storage.checksums import write_checksums
 
 CARD = "README.md"
@@ -118,7 +118,7 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
 
 
 def _scores(facts):
-    """Rows of the scores, what training gained, what another format loses."""
+    """Rows of the scores, and what training gained."""
     scores, lines = facts.get("scores", {}), []
     for name in (one for one in _SCORES if one in scores):
         value = scores[name]
@@ -129,13 +129,4 @@ def _scores(facts):
         lines.append(f"| {name} | {text} |")
     if said := scores.get("verdict"):
         lines += ["", said]
-    if "map_at_r_of_format" in facts:
-        text = "MAP@R with this file: {map_at_r_of_format:.4f}; one image in "
-        text += "{milliseconds_of_format:.1f} ms, with Keras "
-        text += "{milliseconds_of_keras:.1f} ms."
-        lines += ["", text.format(**facts)]
-    if lost := facts.get("map_at_r_lost"):
-        # z: no sign of a negative zero.
-        text = "Lost to Keras: {difference:z.4f} ({low:z.4f} to {high:z.4f})."
-        lines += ["", text.format(**lost)]
     return lines

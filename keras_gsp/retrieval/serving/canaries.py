@@ -18,14 +18,10 @@ MOVED = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Canaries:
-    """A dozen pictures, their ids and where an encoder embedded them.
-
-    `images` are bytes of image files, or an array of pixels (items, height,
-    width, channels).
-    """
+    """A dozen image files, their ids and where an encoder embedded them."""
 
     ids: list[Any]
-    images: Any
+    images: list[bytes]
     embeddings: np.ndarray
     space: SpaceFingerprint | None
 
@@ -49,36 +45,33 @@ class Canaries:
         made = cls(chosen, images, embeddings, served.space)
         whole = np.zeros((1, 4), "float32")
         found = [served.embedded_files([one], whole)[0] for one in images]
-        made.check(np.concatenate(found), MOVED)
+        made.check(np.concatenate(found))
         return made
 
-    def check(self, found: np.ndarray, largest_distance: float) -> float:
+    def check(self, found: np.ndarray) -> float:
         """Returns the largest distance; `RuntimeError` names what moved."""
         distances = moves(found, self.embeddings)
         moved = [
             f"{name}: {distance:.2g}"
             for name, distance in zip(self.ids, distances, strict=True)
-            if not distance <= largest_distance
+            if not distance <= MOVED
         ]
         if moved:
             raise RuntimeError(
-                "Images must be embedded as before, to largest_distance="
-                f"{largest_distance:g}. Received: {len(moved)} of "
+                "Images must be embedded as before, to a distance of "
+                f"{MOVED:g}. Received: {len(moved)} of "
                 f"{len(self.ids)} that moved: {'; '.join(moved)}."
             )
         return float(distances.max())
 
     def save(self, folder: Path) -> None:
         """Writes them as arrays without pickle."""
-        images, lengths = self.images, []
-        if isinstance(images, list):
-            lengths = [len(one) for one in images]
-            images = np.frombuffer(b"".join(images), "uint8")
+        lengths = [len(one) for one in self.images]
         space = self.space and self.space.get_config()
         np.savez(
             folder / FILE,
             ids=np.array(self.ids),
-            images=images,
+            images=np.frombuffer(b"".join(self.images), "uint8"),
             lengths=np.array(lengths, "int64"),
             embeddings=self.embeddings,
             space=json.dumps(space),
@@ -87,16 +80,9 @@ class Canaries:
     @classmethod
     def load(cls, folder: Path) -> "Canaries":
         """Reads what `save` wrote."""
-        if not (folder / FILE).is_file():
-            raise FileNotFoundError(
-                f"`path` must hold {FILE}: export with `canaries`, or with "
-                f"`Retriever.export`. Received: {str(folder)!r}."
-            )
         with np.load(folder / FILE, allow_pickle=False) as read:
-            images, lengths = read["images"], read["lengths"]
-            if len(lengths):
-                ends = np.cumsum(lengths)[:-1]
-                images = [one.tobytes() for one in np.split(images, ends)]
+            ends = np.cumsum(read["lengths"])[:-1]
+            images = [one.tobytes() for one in np.split(read["images"], ends)]
             space = json.loads(str(read["space"]))
             return cls(
                 read["ids"].tolist(),

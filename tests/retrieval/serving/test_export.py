@@ -13,9 +13,10 @@ from keras_gsp.retrieval import (
     explain,
     export_encoder,
     export_retriever,
-    verify,
 )
+from keras_gsp.retrieval.saved_files import verified_facts
 from keras_gsp.retrieval.serving.served_encoder import UNREADABLE
+from keras_gsp.retrieval.space import check_space
 from tests.retrieval.index.test_indexes import damaged_in_turn
 from tests.retrieval.serving.served_answers import (
     answers_elsewhere,
@@ -54,7 +55,7 @@ class Served:
             neighbors=4,
             metadata={"recipe": {"seed": 3}, "scores": {"map_at_r": 0.5}},
         )
-        self.facts = verify(folder / "retriever")
+        self.facts = verified_facts(folder / "retriever")
         self.open_encoder = small_encoder(None, return_histogram=True)
         export_encoder(
             self.open_encoder,
@@ -246,7 +247,7 @@ def test_large_ids_and_the_background_are_those_of_the_index(tmp_path):
     ids = np.array([2**64 - 2, 2**63 + 1], "uint64")
     index = ExactIndex([[0, 90, 200], [1, 1, 1]], ids[::-1].copy(), ids)
     export_retriever(encoder, index, tmp_path / "r", neighbors=2)
-    assert verify(tmp_path / "r")["background"] == [0, 90, 200]
+    assert verified_facts(tmp_path / "r")["background"] == [0, 90, 200]
     model = tf.saved_model.load(str(tmp_path / "r"))
     clear = tf.io.encode_png(np.zeros((24, 24, 4), "uint8")).numpy()
     images = tf.constant([clear, b"no image"])
@@ -269,10 +270,10 @@ def test_an_encoder_that_looks_twice_is_served(tmp_path):
     names = [Path(file).name for file in files]
     assert index.ids().tolist() == names
     export_retriever(looks, index, tmp_path / "r", neighbors=2)
-    assert verify(tmp_path / "r")["image_shape"] == [60, 60, 3]
+    assert verified_facts(tmp_path / "r")["image_shape"] == [60, 60, 3]
     looks.save(tmp_path / "looks.keras")
     again = keras.saving.load_model(tmp_path / "looks.keras")
-    gsp.retrieval.check_space(again, index)
+    check_space(again, index)
     expected = again.predict(pixels, verbose=0)
     questions = [
         (tmp_path / "r", name, BYTES, files)
@@ -343,7 +344,7 @@ def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
     index = ExactIndex(rows, LABELS, IDS, attributes=attributes)
     path = tmp_path / "r"
     export_retriever(encoder, index, path, neighbors=3, group_by="product")
-    assert verify(path)["group_by"] == "product"
+    assert verified_facts(path)["group_by"] == "product"
     boxes = np.array(
         [
             *([0, 0, 0, 0], [5, 7, 20, 24], [30, 0, 90, 5], [-1, 0, 5, 5]),
@@ -415,7 +416,7 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
     assert before["ids"].dtype == np.int64  # as in the index
     assert before["ids"][:2].tolist() == [[0], [1]]
     assert before["is_match"].tolist() == [[True], [True], [False]]
-    facts = verify(tmp_path / "before")
+    facts = verified_facts(tmp_path / "before")
     assert facts["match_threshold"] == match.get_config()
     assert "explain" not in facts["signatures"]
     assert "from Flatten" in facts["no_explain"]
@@ -428,17 +429,17 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
 def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
     folder = tmp_path / "e"
     export_encoder(encoder, folder, metadata={"recipe": {"seed": 3}})
-    facts = verify(folder)
+    facts = verified_facts(folder)
     assert facts["embedding_size"] == 12 and facts["recipe"] == {"seed": 3}
     for path in damaged_in_turn(folder):
         with pytest.raises(ValueError, match="changed|missing|damaged"):
-            verify(folder)
+            verified_facts(folder)
         path.unlink()
         with pytest.raises((ValueError, FileNotFoundError), match=path.name):
-            verify(folder)
-    assert verify(folder) == facts
+            verified_facts(folder)
+    assert verified_facts(folder) == facts
     with pytest.raises(FileNotFoundError, match="must hold"):
-        verify(tmp_path)
+        verified_facts(tmp_path)
 
 
 @pytest.mark.slow
