@@ -1,15 +1,10 @@
 """Keras layers: poolings, proxies, class embeddings, memory, whitening."""
 
-from keras_gsp.layers.batch_message_passing import (
-    BatchMessagePassing,
-    IntraBatchClassifier,
-)
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
-from keras_gsp.layers.learned_boundary import LearnedBoundary
 from keras_gsp.layers.pooling.attention_poolings import (
     AttentionPooling,
     CBAMPooling,
@@ -46,7 +41,6 @@ from keras_gsp.layers.whitening import Whitening
 __all__ = [
     "AttentionPooling",
     "AverageMaxPooling",
-    "BatchMessagePassing",
     "CBAMPooling",
     "ClassEmbeddings",
     "ClassProxies",
@@ -59,8 +53,6 @@ __all__ = [
     "GeneralizedMaxPooling",
     "GeneralizedMeanPooling",
     "GeneralizedSumPooling",
-    "IntraBatchClassifier",
-    "LearnedBoundary",
     "NetVLADPooling",
     "OTKPooling",
     "OptimalTransportPooling",

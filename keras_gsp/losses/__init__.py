@@ -3,14 +3,12 @@
 from keras_gsp.losses.contrastive import ContrastiveLoss, CosineContrastiveLoss
 from keras_gsp.losses.cross_batch import CrossBatchLoss
 from keras_gsp.losses.info_nce import NTXentLoss, SupConLoss
-from keras_gsp.losses.intra_batch import IntraBatchLoss
 from keras_gsp.losses.list_wise import ListLoss, RecallAtKLoss, SmoothAPLoss
 from keras_gsp.losses.margin import MarginLoss
 from keras_gsp.losses.matryoshka import Matryoshka
 from keras_gsp.losses.metric_loss import MetricLoss
 from keras_gsp.losses.pair_weighting import CircleLoss, MultiSimilarityLoss
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.losses.potential_field import PotentialFieldLoss
 from keras_gsp.losses.proxy_anchor import ProxyAnchorLoss
 from keras_gsp.losses.proxy_similarity import ProxyLoss
 from keras_gsp.losses.proxy_softmax import (
@@ -21,7 +19,6 @@ from keras_gsp.losses.proxy_softmax import (
     ProxyNCALoss,
     SoftTripleLoss,
 )
-from keras_gsp.losses.structured import LiftedStructureLoss, NPairLoss
 from keras_gsp.losses.triplet import TripletLoss
 from keras_gsp.losses.zero_shot import ZeroShotLoss
 
@@ -33,18 +30,14 @@ __all__ = [
     "CosFaceLoss",
     "CosineContrastiveLoss",
     "CrossBatchLoss",
-    "IntraBatchLoss",
-    "LiftedStructureLoss",
     "ListLoss",
     "MarginLoss",
     "Matryoshka",
     "MetricLoss",
     "MultiSimilarityLoss",
-    "NPairLoss",
     "NTXentLoss",
     "NormalizedSoftmaxLoss",
     "PairLoss",
-    "PotentialFieldLoss",
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",

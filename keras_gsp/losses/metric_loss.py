@@ -50,7 +50,6 @@ class StepParts:
             normalization, which the histograms describe.
         proxies: the `ClassProxies`: embeddings to similarities.
         class_embeddings: the `ClassEmbeddings`.
-        loss_layer: the layer that holds the weights of a loss.
         first_half: boolean (batch,), halves without a common class.
         references: proxies and memory, if there are any.
         in_batch_weight: weight of the pairs within the batch beside these.
@@ -62,7 +61,6 @@ class StepParts:
     pooled: Tensor | None = None
     proxies: Any = None
     class_embeddings: Any = None
-    loss_layer: Any = None
     first_half: Tensor | None = None
     references: tuple[References, ...] = ()
     in_batch_weight: float = 0.0
@@ -77,8 +75,7 @@ class MetricLoss(Configured, keras.losses.Loss):
 
     Attributes:
         needs: parts that are required, among `"proxies"`, `"memory"`,
-            `"class_embeddings"`, `"loss_layer"`, `"histograms"`,
-            `"first_half"`.
+            `"class_embeddings"`, `"histograms"`, `"first_half"`.
         takes: parts used if present, among these and `"in_batch_weight"`.
 
     Example:

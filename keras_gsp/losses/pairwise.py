@@ -225,17 +225,14 @@ class PairLoss(MetricLoss):
         references the loss within the batch alone. While references warm up,
         its weight is at least 1.
         """
-        options = self.step_options(parts)
         labels, embeddings = parts.labels, self._known_embeddings(parts)
 
         def against(references):
             ignored = self.ignore_class
-            return self._against(
-                references, labels, embeddings, ignored, **options
-            )
+            return self._against(references, labels, embeddings, ignored)
 
         def within(weight=1.0):
-            return weight * self._within(labels, embeddings, **options)
+            return weight * self._within(labels, embeddings)
 
         if not parts.references:
             return within()
@@ -250,9 +247,8 @@ class PairLoss(MetricLoss):
 
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss within the batch."""
-        options = self.step_options(parts, is_training=False)
         embeddings = self._unless_nan(parts.labels, parts.embeddings)
-        return self._within(parts.labels, embeddings, **options)
+        return self._within(parts.labels, embeddings)
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss of some samples of a batch, as if they were all."""
@@ -265,14 +261,7 @@ class PairLoss(MetricLoss):
             labels,
             embeddings,
             self.ignore_class,
-            **self.step_options(parts),
         )
-
-    def step_options(
-        self, parts: StepParts, is_training: bool = True
-    ) -> dict[str, Any]:
-        """Returns further arguments of `anchor_terms` in a step; here none."""
-        return {}
 
     def anchor_terms(
         self,
@@ -333,13 +322,13 @@ class PairLoss(MetricLoss):
         rows = class_indices(labels, proxies.num_classes)
         return nan_without_row(embeddings, rows[:, None])
 
-    def _within(self, labels, embeddings, **options):
+    def _within(self, labels, embeddings):
         """The loss of a batch of checked labels."""
         pairs = self._pairs_within(labels, embeddings, self.ignore_class)
         embeddings = normalize(embeddings, self.normalization)
-        return exact_mean(self._terms(embeddings, embeddings, pairs, **options))
+        return exact_mean(self._terms(embeddings, embeddings, pairs))
 
-    def _against(self, references, labels, embeddings, ignored, **options):
+    def _against(self, references, labels, embeddings, ignored):
         """The loss of a batch of checked labels against references."""
         pairs = self._pairs(
             labels, references.labels, references.embeddings, ignored
@@ -350,7 +339,7 @@ class PairLoss(MetricLoss):
             normalize(vectors, self.normalization)
             for vectors in (embeddings, references.embeddings)
         )
-        return exact_mean(self._terms(embeddings, others, pairs, **options))
+        return exact_mean(self._terms(embeddings, others, pairs))
 
     def _pairs_within(self, labels, embeddings, ignored):
         pairs = self._pairs(labels, labels, embeddings, ignored)
@@ -366,7 +355,7 @@ class PairLoss(MetricLoss):
             ignore_class=ignored,
         )
 
-    def _terms(self, embeddings, references, pairs, **options):
+    def _terms(self, embeddings, references, pairs):
         """The terms of the anchors over the pairs that the miner keeps."""
         references = ops.cast(references, embeddings.dtype)
         pairs = pairs.cast(embeddings.dtype)
@@ -374,7 +363,7 @@ class PairLoss(MetricLoss):
             mine = MINERS.get(self.miner, self.miner)
             mined = mine(embeddings, references, pairs, self.seed)
             pairs = PairWeights(*map(ops.stop_gradient, mined))
-        return self.anchor_terms(embeddings, references, *pairs, **options)
+        return self.anchor_terms(embeddings, references, *pairs)
 
 
 def nan_if_unlabeled(embeddings: Tensor, labels: Tensor) -> Tensor:

@@ -11,12 +11,10 @@ from keras_gsp.models.projection_start import start_projection
 from keras_gsp.models.proxy_optimizer import proxy_optimizer
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.models.two_looks import TwoLooks
-from keras_gsp.models.zero_shot_classifier import ZeroShotClassifier
 
 __all__ = [
     "MetricLearner",
     "TwoLooks",
-    "ZeroShotClassifier",
     "bn_inception",
     "build_encoder",
     "load_bn_inception_weights",

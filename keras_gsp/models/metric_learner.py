@@ -43,7 +43,6 @@ _PARTS = {
     "proxies": "ClassProxies(num_classes)",
     "class_embeddings": "ClassEmbeddings(num_classes, embedding_size)",
     "memory": "EmbeddingMemory(capacity)",
-    "loss_layer": "the layer that holds the loss's own weights",
 }
 _ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 _ON_JAX = keras.backend.backend() == "jax"
@@ -104,7 +103,6 @@ class MetricLearner(Configured, keras.Model):
             memory, at least 0. `None`: the reference code's, 0.1 beside
             sampled proxies (with anchors; the paper has 0), otherwise 1.
         seed: integer, seed of the split into class-disjoint halves.
-        loss_layer: optional layer with the weights of a loss that has some.
         batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
             the gradient of the whole batch, up to rounding, with the memory
             of one n-th of it and a second forward pass; batch normalization
@@ -155,7 +153,6 @@ class MetricLearner(Configured, keras.Model):
         class_embeddings: ClassEmbeddings | None = None,
         in_batch_weight: float | None = None,
         seed: int | None = None,
-        loss_layer: keras.layers.Layer | None = None,
         batch_chunks: int = 1,
         log_regularizer_share: bool = False,
         **kwargs: Any,
@@ -170,7 +167,6 @@ class MetricLearner(Configured, keras.Model):
         self.class_embeddings = class_embeddings
         self.in_batch_weight = in_batch_weight
         self.seed = seed
-        self.loss_layer = loss_layer
         self.batch_chunks = batch_chunks
         self.log_regularizer_share = log_regularizer_share
         self._check_weights()
@@ -200,7 +196,6 @@ class MetricLearner(Configured, keras.Model):
         shapes: list[tuple[Any, Any]] = [
             (self.proxies, shape),
             (self.memory, shape),
-            (self.loss_layer, shape),
             (self.class_embeddings, (None,)),
             (self.progress, None),
         ]
@@ -416,7 +411,6 @@ class MetricLearner(Configured, keras.Model):
             embeddings,
             proxies=self.proxies,
             class_embeddings=self.class_embeddings,
-            loss_layer=self.loss_layer,
             **more,
         )
 

@@ -13,7 +13,6 @@ from tests.compiled import not_on_jax
 
 # Its arguments, away from their defaults, and the shape of a sample.
 LAYERS = {
-    "BatchMessagePassing": ({"num_steps": 2, "num_heads": 3}, (6,)),
     "ClassEmbeddings": (
         {
             "num_classes": 5,
@@ -35,11 +34,6 @@ LAYERS = {
         (8,),
     ),
     "EmbeddingNormalization": ({"normalization": "ball"}, (6,)),
-    "IntraBatchClassifier": (
-        {"num_classes": 7, "num_steps": 2, "num_heads": 3},
-        (6,),
-    ),
-    "LearnedBoundary": ({"num_classes": 5, "initial_boundary": 1.1}, ()),
     "PatchTokens": ({"prefix_tokens": 1}, (7, 6)),
     "PrototypeHistogram": (
         {
@@ -53,13 +47,10 @@ LAYERS = {
     "Whitening": ({"size": 3, "shrinkage": 0.2}, (6,)),
 }
 REFUSED = {
-    "BatchMessagePassing": {"num_steps": [0]},
     "ClassEmbeddings": {"num_classes": [0], "embedding_size": [0]},
     "ClassProxies": {"num_classes": [0, 2.5], "proxies_per_class": [0, 2.5]},
     "EmbeddingMemory": {"capacity": [0], "warmup_steps": [-1]},
     "EmbeddingNormalization": {"normalization": ["l1"]},
-    "IntraBatchClassifier": {"num_classes": [0]},
-    "LearnedBoundary": {"num_classes": [2.5], "initial_boundary": [0.0]},
     "PrototypeHistogram": {
         "num_prototypes": [0],
         "inverse_temperature": [-1],

@@ -159,66 +159,14 @@ def circle(pairs, margin=0.4, scale=80.0, fixed=None):
     return sum(terms) / max(len(terms), 1)
 
 
-def lifted_structure(pairs, positive_margin=0.0, negative_margin=1.0):
-    terms = []
-    for i in range(len(pairs)):
-        for j in pairs.positives(i):
-            rivals = [pairs.distance(i, n) for n in pairs.negatives(i)]
-            rivals += [
-                pairs.distance(a, j)
-                for a in range(len(pairs))
-                if j in pairs.negatives(a)
-            ]
-            hinge = 0.0
-            if rivals:
-                powers = sum(np.exp(negative_margin - d) for d in rivals)
-                hinge = pairs.distance(i, j) - positive_margin + np.log(powers)
-            terms.append(max(hinge, 0.0) ** 2 / 2.0)
-    return sum(terms) / max(len(terms), 1)
-
-
-def n_pair(pairs):
-    """Of a batch the first sample of a class, of references every anchor."""
-    chosen = {}
-    for i in range(len(pairs)):
-        positives = pairs.positives(i)
-        if positives and not (pairs.is_batch and min(positives) < i):
-            chosen[i] = min(positives)
-    terms = []
-    for i, own in chosen.items():
-        rivals = set(chosen.values()) & set(pairs.negatives(i))
-        products = [pairs.cosine(i, j) - pairs.cosine(i, own) for j in rivals]
-        terms.append(np.log1p(sum(np.exp(products))))
-    return sum(terms) / max(len(terms), 1)
-
-
 def margin(pairs, margin=0.2, beta=1.2):
     hinges = []
-    for i, boundary in enumerate(np.broadcast_to(beta, len(pairs))):
+    for i in range(len(pairs)):
         for j in pairs.positives(i):
             for k in pairs.negatives(i):
-                hinges.append(pairs.distance(i, j) - boundary + margin)
-                hinges.append(boundary - pairs.distance(i, k) + margin)
+                hinges.append(pairs.distance(i, j) - beta + margin)
+                hinges.append(beta - pairs.distance(i, k) + margin)
     return mean_of_active(hinges)
-
-
-def potential_field(pairs, radius=0.2, decay=4.0, smallest_distance=0.01):
-    terms = []
-    for i in range(len(pairs)):
-        energy, count = 0.0, 0
-        for j in pairs.positives(i):
-            distance = pairs.distance(i, j)
-            is_near = distance < radius
-            energy -= 1.0 / (radius if is_near else distance) ** decay
-            count += 1
-        for j in pairs.negatives(i):
-            distance = max(pairs.distance(i, j), smallest_distance)
-            is_near = distance < radius
-            energy += 1.0 / (distance if is_near else radius) ** decay
-            count += 1
-        if count:
-            terms.append(energy)
-    return sum(terms) / max(len(terms), 1)
 
 
 def sigmoid(number):
@@ -304,18 +252,7 @@ PAIR_LOSSES = {
     ),
     "ntxent": (gsp.losses.NTXentLoss, ntxent, {"temperature": 0.3}),
     "circle": (gsp.losses.CircleLoss, circle, {"margin": 0.3, "scale": 8.0}),
-    "lifted_structure": (
-        gsp.losses.LiftedStructureLoss,
-        lifted_structure,
-        {"positive_margin": 0.1, "negative_margin": 0.5},
-    ),
-    "n_pair": (gsp.losses.NPairLoss, n_pair, {}),
     "margin": (gsp.losses.MarginLoss, margin, {"margin": 0.1, "beta": 1.1}),
-    "potential_field": (
-        gsp.losses.PotentialFieldLoss,
-        potential_field,
-        {"radius": 1.0, "decay": 2.0},
-    ),
     "smooth_ap": (gsp.losses.SmoothAPLoss, smooth_ap, {"temperature": 0.2}),
     "smooth_ap_without_query": (
         gsp.losses.SmoothAPLoss,

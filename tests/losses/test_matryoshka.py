@@ -131,7 +131,7 @@ def test_errors():
     proxy_loss = make(gsp.losses.ProxyNCALoss(), (4, 2))
     for call, arguments, message in (
         *((make, (inner, sizes), "`sizes` must") for sizes in WRONG_SIZES),
-        (make, (gsp.losses.IntraBatchLoss(),), "`loss` must be a pair loss"),
+        (make, (gsp.losses.ZeroShotLoss(),), "`loss` must be a pair loss"),
         (make(inner, (16, 4)), (LABELS, embeddings()), "embedding size, 8"),
         (proxy_loss, (LABELS, embeddings()), "Train with `MetricLearner"),
         (gsp.models.truncate_encoder, (make_encoder(), 0), "truncate_to=0"),

@@ -59,24 +59,6 @@ def test_extreme_scales_do_not_overflow():
         np.testing.assert_allclose(loss(labels, inputs), expected, rtol=1e-3)
 
 
-def test_potentials_of_a_learner_are_those_of_samples_and_proxies():
-    """Every charge meets every other one, from both ends."""
-    random = np.random.default_rng(0)
-    labels = np.arange(6) % 3
-    embeddings = random.normal(size=(6, 4)).astype("float32")
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Identity()])
-    model = gsp.models.MetricLearner(
-        encoder, proxies=gsp.layers.ClassProxies(3, proxies_per_class=2)
-    )
-    loss = gsp.losses.PotentialFieldLoss(radius=1.0, decay=2.0)
-    model.compile("sgd", loss=loss, run_eagerly=True)
-    charges = np.concatenate([embeddings, model.proxies.flat_proxies()])
-    classes = np.concatenate([labels, model.proxies.proxy_labels])
-    potentials = loss(classes, charges) * len(charges)
-    found = model.compute_loss(y=labels, y_pred=embeddings)
-    np.testing.assert_allclose(found, potentials / 6, rtol=1e-5)
-
-
 def test_arcface_falls_and_has_a_finite_gradient_at_nothing_and_pi():
     def value(cosine):
         """One sample of class 0 among three, one proxy each."""

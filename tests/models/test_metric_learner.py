@@ -319,30 +319,6 @@ def test_cross_batch_loss_fits_pooled_vectors_and_adds_up_two_halves(inner):
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
-def test_a_step_follows_the_gradient_of_a_loss_with_weights():
-    class Scaled(losses.MetricLoss):
-        needs = ("loss_layer",)
-
-        def training_loss(self, parts):
-            return ops.mean(parts.loss_layer(parts.embeddings))
-
-        def validation_loss(self, parts):
-            return self.training_loss(parts)
-
-    with pytest.raises(ValueError, match="Scaled needs loss_layer"):
-        learner_of(Scaled())
-    layer = keras.layers.Dense(1, name="scale")
-    learner = learner_of(Scaled(), loss_layer=layer)
-    learner.optimizer.learning_rate = 0.5
-    before = np.array(ops.convert_to_numpy(layer.kernel))
-    # The gradient of mean(e w) with respect to w is mean(e).
-    slope = ops.convert_to_numpy(learner.encoder(IMAGES)).mean(axis=0)[:, None]
-    learner.train_on_batch(IMAGES, LABELS)
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(layer.kernel), before - 0.5 * slope, atol=1e-6
-    )
-
-
 @pytest.mark.skipif(
     keras.backend.backend() != "torch", reason="others have these"
 )

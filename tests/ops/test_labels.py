@@ -46,7 +46,6 @@ def test_labels_that_the_backend_would_cut_are_refused():
         lambda: flat_labels(labels.astype("float64")),
         lambda: gsp.layers.EmbeddingMemory(4)(rows, labels),
         lambda: gsp.layers.ClassEmbeddings(3, 2)(labels),
-        lambda: gsp.layers.LearnedBoundary(3)(labels),
     ):
         with pytest.raises(ValueError, match="must fit into .*4294967297"):
             call()

@@ -6,12 +6,9 @@ PAIR_LOSSES = {
     "c1": "CosineContrastiveLoss",
     "c2": "ContrastiveLoss",
     "circle": "CircleLoss",
-    "lifted": "LiftedStructureLoss",
     "margin": "MarginLoss",
     "ms": "MultiSimilarityLoss",
-    "n-pair": "NPairLoss",
     "ntxent": "NTXentLoss",
-    "potential-field": "PotentialFieldLoss",
     "recall-at-k": "RecallAtKLoss",
     "smooth-ap": "SmoothAPLoss",
     "supcon": "SupConLoss",
@@ -25,7 +22,7 @@ PROXY_LOSSES = {
     "proxy-nca": "ProxyNCALoss",
     "soft-triple": "SoftTripleLoss",
 }
-LOSSES = PAIR_LOSSES | PROXY_LOSSES | {"libc": "IntraBatchLoss"}
+LOSSES = PAIR_LOSSES | PROXY_LOSSES
 # Word -> class and the arguments that differ from its defaults. Numbers of
 # vectors are those of the GSP paper's comparison: 8 that make up the width of
 # the embedding together, or 64 that have this width each.

@@ -76,7 +76,6 @@ def _layers(recipe, num_classes):
         found["class_embeddings"] = gsp.layers.ClassEmbeddings(
             num_classes, recipe.embedding_size, name="class_embeddings"
         )
-    found["loss_layer"] = build_loss_layer(recipe, num_classes)
     return found
 
 
@@ -86,16 +85,6 @@ def build_loss(recipe: Recipe) -> Any:
     if recipe.uses_pairs:
         chosen["normalization"] = recipe.normalization
     return make_loss(recipe.loss, **chosen)
-
-
-def build_loss_layer(recipe: Recipe, num_classes: int) -> Any:
-    """Returns the layer that holds a loss's own weights, or None."""
-    if recipe.loss == "libc":
-        return gsp.layers.IntraBatchClassifier(num_classes)
-    loss = build_loss(recipe)
-    if getattr(loss, "learn_beta", False):
-        return gsp.layers.LearnedBoundary(initial_boundary=loss.beta)
-    return None
 
 
 def build_regularizer(recipe: Recipe) -> Any:

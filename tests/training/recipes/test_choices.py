@@ -13,7 +13,7 @@ from training.recipes.choices import (
     make_loss,
     make_pooling,
 )
-from training.recipes.learner import build_loss, build_loss_layer
+from training.recipes.learner import build_loss
 from training.recipes.recipe import Recipe
 
 # Bases, and losses that are settings of their own.
@@ -57,11 +57,3 @@ def test_classes_check_their_arguments():
     ):
         with pytest.raises(ValueError, match=words):
             make(word, **arguments)
-
-
-def test_layers_of_losses():
-    assert build_loss_layer(Recipe.of(loss="libc"), 3).num_classes == 3
-    assert build_loss_layer(Recipe.of(loss="margin"), 3) is None
-    own = {"learn_beta": True, "beta": 1.1}
-    learned = Recipe.of(loss="margin", loss_arguments=own)
-    assert build_loss_layer(learned, 3).initial_boundary == 1.1

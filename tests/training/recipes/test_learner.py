@@ -27,7 +27,6 @@ COMBINATIONS = [
     {"ccp": "on", "loss": "c1"},
     {"ccp": "learned"},
     {"loss": "soft-triple", "pooling": "gsp", "regularizer": "zsr"},
-    {"loss": "libc"},
 ]
 
 

@@ -41,9 +41,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SEVERAL_PROXIES = ("SoftTripleLoss", "ArcFaceLoss, 2 centers")
 # Theirs compares all positive pairs with all negative ones, or batch^3
 # numbers: gigabytes at a batch of 512.
-LARGEST_BATCH = dict.fromkeys(
-    ("NTXentLoss", "LiftedStructureLoss", "SmoothAPLoss"), 128
-)
+LARGEST_BATCH = dict.fromkeys(("NTXentLoss", "SmoothAPLoss"), 128)
 # Theirs (2.9) takes the samples of a class for the number of classes.
 SQUARE = ("SmoothAPLoss",)
 HEADINGS = (
@@ -122,10 +120,6 @@ THEIRS: dict[str, Callable[..., Any]] = {
     "SupConLoss": lambda pml: pml.losses.SupConLoss(temperature=0.1),
     "NTXentLoss": lambda pml: pml.losses.NTXentLoss(temperature=0.1),
     "CircleLoss": lambda pml: pml.losses.CircleLoss(m=0.4, gamma=80),
-    "LiftedStructureLoss": lambda pml: pml.losses.LiftedStructureLoss(
-        neg_margin=1, pos_margin=0
-    ),
-    "NPairLoss": lambda pml: pml.losses.NPairsLoss(),
     "SmoothAPLoss": lambda pml: pml.losses.SmoothAPLoss(temperature=0.01),
 }
 
