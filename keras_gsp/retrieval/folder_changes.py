@@ -1,0 +1,96 @@
+"""What changed in a folder of images since they were embedded."""
+
+import contextlib
+import dataclasses
+import os
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from keras_gsp.data.decoding import IMAGE_ENDINGS
+
+# Size in bytes and time of the last change in nanoseconds.
+Version = tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderChanges:
+    """Differences between a folder and what was embedded of it.
+
+    Names are paths below the folder, `"cat/1.jpg"`, sorted.
+
+    Attributes:
+        added: files that were not known: new ones, and those that could not be
+            read before.
+        changed: files of another size or time than when they were embedded.
+        deleted: names that are known and gone.
+        unchanged: number of files that stay as they are.
+        failed: what `Retriever.sync` could not read, with the reason; tried
+            again by the next call.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    unchanged: int = 0
+    failed: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        counts = {
+            "added": len(self.added),
+            "embedded again": len(self.changed),
+            "deleted": len(self.deleted),
+            "failed": len(self.failed),
+            "unchanged": self.unchanged,
+        }
+        return ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
+
+
+def folder_changes(
+    known: Mapping[str, Any], present: Mapping[str, Any]
+) -> FolderChanges:
+    """Compares the versions of embedded files with those that are there.
+
+    Both are from names to anything that changes with the content, such as the
+    `Version` of `image_versions`, or a checksum.
+    """
+    common = known.keys() & present.keys()
+    changed = sorted(name for name in common if known[name] != present[name])
+    return FolderChanges(
+        added=tuple(sorted(present.keys() - common)),
+        changed=tuple(changed),
+        deleted=tuple(sorted(known.keys() - common)),
+        unchanged=len(common) - len(changed),
+    )
+
+
+def image_versions(root: str | os.PathLike) -> dict[str, tuple[str, Version]]:
+    """Lists the images below a folder: name -> file and its version.
+
+    As `gsp.data.image_folder` does: hidden files are left out, each folder is
+    read once, linked ones too, and names are in Unicode's composed form (NFC).
+    """
+    root = os.path.abspath(root)
+    start, versions = len(os.path.join(root, "")), {}
+    for file, status in _files(root, set()):
+        name = unicodedata.normalize("NFC", file[start:].replace(os.sep, "/"))
+        versions[name] = file, (status.st_size, status.st_mtime_ns)
+    return versions
+
+
+def _files(folder: str, seen: set[str]) -> Iterator[tuple[str, Any]]:
+    """Yields images, and their `os.stat_result`, at any depth."""
+    real = os.path.realpath(folder)
+    if real in seen:  # A link may lead back.
+        return
+    seen.add(real)
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                yield from _files(entry.path, seen)
+            elif entry.name.lower().endswith(IMAGE_ENDINGS):
+                # A broken link has no version.
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.path, entry.stat()

@@ -1,0 +1,51 @@
+"""A lock that lets one process at a time change a folder."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def one_process(path: str | os.PathLike) -> Iterator[None]:
+    """Refuses to begin while another process, or thread, is inside.
+
+    The lock is a file beside `path`, `.NAME.lock`, which names its process. It
+    ends with the block or with the process, also when that is killed.
+
+    Raises:
+        RuntimeError: another process holds the lock; the error names it.
+    """
+    path = Path(os.path.abspath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}.lock")
+    with open(lock, "a+", encoding="utf-8") as file:
+        try:
+            _take(file)
+        except OSError:
+            holder = lock.read_text(encoding="utf-8")
+            raise RuntimeError(
+                "Only one process at a time may change "
+                f"{str(path)!r}. Received: {holder or 'another process'} is "
+                "at work there; wait for it, or end it."
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def _take(file: Any) -> None:
+    """Locks an open file or raises `OSError`; closing it lets go."""
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        # Far behind the text: Windows keeps others from reading what is locked.
+        file.seek(2**20)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
