@@ -42,7 +42,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             many classes a part is enough to compare steps. Scores on fewer
             classes are higher. Their images are read once and kept in memory.
         truncate_to: sizes of leading parts of the embedding to score too,
-            normalized again, for `gsp.losses.Matryoshka`: `val_map_at_r_64`
+            normalized again, for `gsp.losses.MatryoshkaLoss`: `val_map_at_r_64`
             and so on.
         batch_size: images embedded at once when arrays are given.
 

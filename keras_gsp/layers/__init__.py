@@ -3,8 +3,6 @@
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
-from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.pooling.attention_poolings import (
     AttentionPooling,
     CBAMPooling,
@@ -47,8 +45,6 @@ __all__ = [
     "CroWPooling",
     "DELFPooling",
     "EmbeddingMemory",
-    "EmbeddingNormalization",
-    "ExpectedPreprocessing",
     "GSoPPooling",
     "GeneralizedMaxPooling",
     "GeneralizedMeanPooling",

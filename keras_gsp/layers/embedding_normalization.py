@@ -24,9 +24,11 @@ class EmbeddingNormalization(ConfiguredLayer):
     Example:
         ```python
         import numpy as np
-        import keras_gsp as gsp
+        from keras_gsp.layers.embedding_normalization import (
+            EmbeddingNormalization,
+        )
 
-        layer = gsp.layers.EmbeddingNormalization("ball")
+        layer = EmbeddingNormalization("ball")
         assert np.allclose(layer(np.array([[3.0, 4.0]])), [[0.6, 0.8]])
         ```
     """

@@ -3,14 +3,11 @@
 from keras_gsp.losses.contrastive import ContrastiveLoss, CosineContrastiveLoss
 from keras_gsp.losses.cross_batch import CrossBatchLoss
 from keras_gsp.losses.info_nce import NTXentLoss, SupConLoss
-from keras_gsp.losses.list_wise import ListLoss, RecallAtKLoss, SmoothAPLoss
+from keras_gsp.losses.list_wise import RecallAtKLoss, SmoothAPLoss
 from keras_gsp.losses.margin import MarginLoss
-from keras_gsp.losses.matryoshka import Matryoshka
-from keras_gsp.losses.metric_loss import MetricLoss
+from keras_gsp.losses.matryoshka import MatryoshkaLoss
 from keras_gsp.losses.pair_weighting import CircleLoss, MultiSimilarityLoss
-from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.losses.proxy_anchor import ProxyAnchorLoss
-from keras_gsp.losses.proxy_similarity import ProxyLoss
 from keras_gsp.losses.proxy_softmax import (
     ArcFaceLoss,
     CenterRegularizer,
@@ -30,16 +27,12 @@ __all__ = [
     "CosFaceLoss",
     "CosineContrastiveLoss",
     "CrossBatchLoss",
-    "ListLoss",
     "MarginLoss",
-    "Matryoshka",
-    "MetricLoss",
+    "MatryoshkaLoss",
     "MultiSimilarityLoss",
     "NTXentLoss",
     "NormalizedSoftmaxLoss",
-    "PairLoss",
     "ProxyAnchorLoss",
-    "ProxyLoss",
     "ProxyNCALoss",
     "RecallAtKLoss",
     "SmoothAPLoss",

@@ -15,7 +15,7 @@ from keras_gsp.losses.proxy_similarity import ProxyLoss
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class Matryoshka(MetricLoss):
+class MatryoshkaLoss(MetricLoss):
     r"""Adds up a loss over leading parts of the embedding.
 
     .. math:: L = \sum_m c_m \, \ell(y, \nu(x_{1:m}))
@@ -43,7 +43,8 @@ class Matryoshka(MetricLoss):
     import numpy as np
     import keras_gsp as gsp
 
-    loss = gsp.losses.Matryoshka(gsp.losses.ContrastiveLoss(), sizes=(8, 4, 2))
+    pair_loss = gsp.losses.ContrastiveLoss()
+    loss = gsp.losses.MatryoshkaLoss(pair_loss, sizes=(8, 4, 2))
     value = loss(np.array([0, 0, 1, 1]), np.eye(4, 8))
     ```
 

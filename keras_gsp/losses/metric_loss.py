@@ -83,8 +83,9 @@ class MetricLoss(Configured, keras.losses.Loss):
         import keras
         import numpy as np
         import keras_gsp as gsp
+        from keras_gsp.losses.metric_loss import MetricLoss
 
-        class MeanSquare(gsp.losses.MetricLoss):
+        class MeanSquare(MetricLoss):
             def call(self, labels, embeddings):
                 return keras.ops.mean(keras.ops.square(embeddings), axis=-1)
 

@@ -22,12 +22,12 @@ from keras_gsp.ops.precision import full_matmul
 class CircleLoss(PairLoss):
     r"""Weights each pair by how far its cosine is from the optimum.
 
-    With s the cosine, m the margin and :math:`\gamma` the scale, the mean over
+    With s the cosine, m the margin and T the temperature, the mean over
     the anchors a that have both a positive and a negative pair of
 
     .. math:: \log\Big(1
-        + \sum_n e^{\gamma [s_{an} + m]_+ (s_{an} - m)}
-        \sum_p e^{-\gamma [1 + m - s_{ap}]_+ (s_{ap} - 1 + m)}\Big)
+        + \sum_n e^{[s_{an} + m]_+ (s_{an} - m) / T}
+        \sum_p e^{-[1 + m - s_{ap}]_+ (s_{ap} - 1 + m) / T}\Big)
 
     The factors :math:`[\cdot]_+` are weights without a gradient. A batch
     without positive or without negative pairs gives 0.
@@ -35,8 +35,9 @@ class CircleLoss(PairLoss):
     Args:
         margin: cosine, in (0, 1); positives should be above 1 - margin,
             negatives below margin. Default 0.4.
-        scale: positive. Default 80; 256 for faces, 128 for persons, with a
-            margin of 0.25.
+        temperature: positive, the inverse of the paper's gamma. Default
+            1 / 80; 1 / 256 for faces and 1 / 128 for persons, with a margin
+            of 0.25.
 
     Example:
         ```python
@@ -51,13 +52,13 @@ class CircleLoss(PairLoss):
     """
 
     def __init__(
-        self, margin: float = 0.4, scale: float = 80.0, **kwargs: Any
+        self, margin: float = 0.4, temperature: float = 1 / 80, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_positive(scale=scale)
+        check_positive(temperature=temperature)
         check_interval("(0, 1)", margin=margin)
         self.margin = margin
-        self.scale = scale
+        self.temperature = temperature
 
     def anchor_terms(
         self,
@@ -71,8 +72,8 @@ class CircleLoss(PairLoss):
         fixed = ops.stop_gradient(cosines)
         pull = ops.relu(1.0 + self.margin - fixed)
         push = ops.relu(fixed + self.margin)
-        attraction = -self.scale * pull * (cosines - 1.0 + self.margin)
-        repulsion = self.scale * push * (cosines - self.margin)
+        attraction = -pull * (cosines - 1.0 + self.margin) / self.temperature
+        repulsion = push * (cosines - self.margin) / self.temperature
         terms = ops.softplus(
             weighted_logsumexp(attraction, positive)
             + weighted_logsumexp(repulsion, negative)

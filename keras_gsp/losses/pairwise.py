@@ -317,7 +317,7 @@ class PairLoss(MetricLoss):
         labels = parts.labels
         if self.ignore_class is not None:
             labels = ops.where(labels == self.ignore_class, 0, labels)
-        # `Matryoshka` gives a function of the proxies.
+        # `MatryoshkaLoss` gives a function of the proxies.
         proxies = getattr(parts.proxies, "func", parts.proxies)
         rows = class_indices(labels, proxies.num_classes)
         return nan_without_row(embeddings, rows[:, None])

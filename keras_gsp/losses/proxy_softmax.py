@@ -68,13 +68,13 @@ class CosFaceLoss(ProxyLoss):
     With :math:`s_c` the cosine of an embedding and the nearest proxy of class
     c, y its own class, the mean over samples of
 
-    .. math:: -\log \frac{e^{\text{scale} (s_y - \text{margin})}}
-        {e^{\text{scale} (s_y - \text{margin})}
-        + \sum_{c \neq y} e^{\text{scale}\, s_c}}
+    .. math:: -\log \frac{e^{(s_y - \text{margin}) / T}}
+        {e^{(s_y - \text{margin}) / T} + \sum_{c \neq y} e^{s_c / T}}
 
     Args:
         margin: cosine, at least 0. Default 0.35.
-        scale: inverse temperature of the softmax, positive. Default 64.
+        temperature: T, positive. Default 1 / 64, the inverse of the paper's
+            scale.
 
     Example:
         ```python
@@ -90,19 +90,21 @@ class CosFaceLoss(ProxyLoss):
     """
 
     def __init__(
-        self, margin: float = 0.35, scale: float = 64.0, **kwargs: Any
+        self, margin: float = 0.35, temperature: float = 1 / 64, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_not_negative(margin=margin)
-        check_positive(scale=scale)
+        check_positive(temperature=temperature)
         self.margin = margin
-        self.scale = scale
+        self.temperature = temperature
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         own = own_similarities(labels, nearest) - self.margin
-        return softmax_terms(labels, self.scale * (nearest - own[:, None]))
+        return softmax_terms(
+            labels, (nearest - own[:, None]) / self.temperature
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -112,9 +114,9 @@ class ArcFaceLoss(ProxyLoss):
     With :math:`\theta_c` the angle between an embedding and the nearest proxy
     of class c (sub-centers), y its own class, the mean over samples of
 
-    .. math:: -\log \frac{e^{\text{scale} \cos(\theta_y + \text{margin})}}
-        {e^{\text{scale} \cos(\theta_y + \text{margin})}
-        + \sum_{c \neq y} e^{\text{scale} \cos \theta_c}}
+    .. math:: -\log \frac{e^{\cos(\theta_y + \text{margin}) / T}}
+        {e^{\cos(\theta_y + \text{margin}) / T}
+        + \sum_{c \neq y} e^{\cos \theta_c / T}}
 
     Where :math:`\theta_y + \text{margin}` exceeds pi the cosine would rise
     again; it is replaced by :math:`\cos \theta_y - \text{margin}
@@ -123,7 +125,8 @@ class ArcFaceLoss(ProxyLoss):
 
     Args:
         margin: radians, in [0, pi / 2]. Default 0.5 (28.6 degrees).
-        scale: inverse temperature of the softmax, positive. Default 64.
+        temperature: T, positive. Default 1 / 64, the inverse of the paper's
+            scale.
 
     Example:
         ```python
@@ -140,23 +143,25 @@ class ArcFaceLoss(ProxyLoss):
     """
 
     def __init__(
-        self, margin: float = 0.5, scale: float = 64.0, **kwargs: Any
+        self, margin: float = 0.5, temperature: float = 1 / 64, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_positive(scale=scale)
+        check_positive(temperature=temperature)
         if not 0.0 <= margin <= math.pi / 2.0:
             raise ValueError(
                 "`margin` must be in [0, pi / 2], in radians. "
                 f"Received: margin={margin}."
             )
         self.margin = margin
-        self.scale = scale
+        self.temperature = temperature
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         own = self._turned(own_similarities(labels, nearest))
-        return softmax_terms(labels, self.scale * (nearest - own[:, None]))
+        return softmax_terms(
+            labels, (nearest - own[:, None]) / self.temperature
+        )
 
     def _turned(self, cosines):
         """The cosine of the angle plus the margin."""

@@ -7,7 +7,7 @@ from keras_gsp.models.backbones.bn_inception_weights import (
 from keras_gsp.models.encoder import build_encoder
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.metric_learner import MetricLearner
-from keras_gsp.models.projection_start import start_projection
+from keras_gsp.models.projection_initialization import initialize_projection
 from keras_gsp.models.proxy_optimizer import proxy_optimizer
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.models.two_looks import TwoLooks
@@ -20,6 +20,6 @@ __all__ = [
     "load_bn_inception_weights",
     "merge_lora",
     "proxy_optimizer",
-    "start_projection",
+    "initialize_projection",
     "truncate_encoder",
 ]

@@ -42,7 +42,7 @@ def build_encoder(
             and pooling, or an image backbone of keras-hub.
         embedding_size: size of the projected features and, with most
             poolings, of the embedding, at least 1. `None`: no projection; the
-            backbone's own features are pooled. See also `start_projection`.
+            backbone's features are pooled. See `initialize_projection`.
         pooling: layer from features to (batch, size), for example
             `GeneralizedSumPooling`. `None`: average pooling.
         normalization: `"l2"`, `"ball"` or `None`; see

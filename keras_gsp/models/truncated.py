@@ -16,8 +16,9 @@ from keras_gsp.ops.normalization import normalize
 def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
     """Returns an encoder to the first coordinates, normalized again.
 
-    An encoder that was trained with `gsp.losses.Matryoshka` loses little; of
-    any other (but `Whitening` in PCA's order) coordinates are in no order.
+    An encoder trained with `gsp.losses.MatryoshkaLoss` loses little, and so
+    does one that ends in `Whitening` without labels; other encoders do not
+    order coordinates by importance.
     Weights are shared. Indexes and exports call this with `truncate_to`.
 
     Args:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 from keras_gsp.layers.pooling.feature_pooling import FeaturePooling
 from tests.compiled import not_on_jax
@@ -59,9 +60,12 @@ REFUSED = {
     "Whitening": {"size": [0], "shrinkage": [1.5], "normalization": ["l"]},
 }
 # It has a state that a call changes: test_embedding_memory.py.
-ELSEWHERE = {"EmbeddingMemory", "ExpectedPreprocessing"}
+ELSEWHERE = {"EmbeddingMemory"}
 # `build_encoder` adds them.
-INTERNAL = {"PatchTokens": PatchTokens, "TokenGrid": TokenGrid}
+INTERNAL = {
+    kind.__name__: kind
+    for kind in (EmbeddingNormalization, PatchTokens, TokenGrid)
+}
 
 
 @not_on_jax
@@ -78,11 +82,12 @@ def test_every_layer_has_a_row():
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_arguments_are_refused(name):
     arguments, _ = LAYERS.get(name, ({"capacity": 6}, ()))
+    kind = INTERNAL.get(name) or getattr(gsp.layers, name)
     for argument, values in REFUSED[name].items():
         for value in values:
             message = f"`{argument}` must .*Received: {argument}={value!r}"
             with pytest.raises(ValueError, match=message):
-                getattr(gsp.layers, name)(**arguments | {argument: value})
+                kind(**arguments | {argument: value})
 
 
 @not_on_jax

@@ -141,7 +141,7 @@ def ntxent(pairs, temperature=0.1):
     return sum(terms) / max(len(terms), 1)
 
 
-def circle(pairs, margin=0.4, scale=80.0, fixed=None):
+def circle(pairs, margin=0.4, temperature=1 / 80, fixed=None):
     """`fixed` are the cosines that the weights are taken from."""
     terms = []
     for i in range(len(pairs)):
@@ -149,11 +149,11 @@ def circle(pairs, margin=0.4, scale=80.0, fixed=None):
         for j in pairs.positives(i):
             weight = max(1.0 + margin - (fixed or pairs).cosine(i, j), 0.0)
             gap = pairs.cosine(i, j) - 1.0 + margin
-            pulls += np.exp(-scale * weight * gap)
+            pulls += np.exp(-weight * gap / temperature)
         for j in pairs.negatives(i):
             weight = max((fixed or pairs).cosine(i, j) + margin, 0.0)
             gap = pairs.cosine(i, j) - margin
-            pushes += np.exp(scale * weight * gap)
+            pushes += np.exp(weight * gap / temperature)
         if pulls and pushes:
             terms.append(np.log1p(pulls * pushes))
     return sum(terms) / max(len(terms), 1)
@@ -251,7 +251,11 @@ PAIR_LOSSES = {
         {"temperature": 0.3},
     ),
     "ntxent": (gsp.losses.NTXentLoss, ntxent, {"temperature": 0.3}),
-    "circle": (gsp.losses.CircleLoss, circle, {"margin": 0.3, "scale": 8.0}),
+    "circle": (
+        gsp.losses.CircleLoss,
+        circle,
+        {"margin": 0.3, "temperature": 1 / 8},
+    ),
     "margin": (gsp.losses.MarginLoss, margin, {"margin": 0.1, "beta": 1.1}),
     "smooth_ap": (gsp.losses.SmoothAPLoss, smooth_ap, {"temperature": 0.2}),
     "smooth_ap_without_query": (

@@ -53,33 +53,33 @@ def center_regularizer(proxies, weight):
     return weight * total / (num_classes * per_class * (per_class - 1))
 
 
-def softmax_with(own_logit, labels, similarities, scale):
+def softmax_with(own_logit, labels, similarities, temperature):
     """Cross-entropy of the nearest proxies, the own logit changed."""
     total = 0.0
     for label, row in zip(labels, similarities, strict=True):
         logits = row.max(axis=1)
         logits[label] = own_logit(logits[label])
-        powers = np.exp(scale * (logits - logits.max()))
+        powers = np.exp((logits - logits.max()) / temperature)
         total -= np.log(powers[label] / powers.sum())
     return total / len(labels)
 
 
-def arcface(labels, similarities, margin=0.5, scale=64.0):
+def arcface(labels, similarities, margin=0.5, temperature=1 / 64):
     def turned(cosine):
         angle = np.arccos(np.clip(cosine, -1.0, 1.0))
         if angle <= np.pi - margin:
             return np.cos(angle + margin)
         return np.cos(angle) - margin * np.sin(margin)
 
-    return softmax_with(turned, labels, similarities, scale)
+    return softmax_with(turned, labels, similarities, temperature)
 
 
-def cosface(labels, similarities, margin=0.35, scale=64.0):
-    return softmax_with(lambda s: s - margin, labels, similarities, scale)
+def cosface(labels, similarities, margin=0.35, temperature=1 / 64):
+    return softmax_with(lambda s: s - margin, labels, similarities, temperature)
 
 
 def normalized_softmax(labels, similarities, temperature=0.05):
-    return softmax_with(lambda s: s, labels, similarities, 1.0 / temperature)
+    return softmax_with(lambda s: s, labels, similarities, temperature)
 
 
 NUM_CLASSES = 5

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.losses.list_wise import ListLoss
+from keras_gsp.losses.pairwise import PairLoss
+from keras_gsp.losses.proxy_similarity import ProxyLoss
 from tests.gradients import gradients
 from tests.losses import pair_oracle, proxy_oracle
 from tests.losses.tables import every_case, make, table
@@ -146,9 +149,9 @@ def test_an_empty_batch_is_refused():
 
 def test_a_subclass_without_a_formula_names_its_method():
     for kind, method, inputs in (
-        (gsp.losses.PairLoss, "anchor_terms", np.eye(3)),
-        (gsp.losses.ListLoss, "list_terms", np.eye(3)),
-        (gsp.losses.ProxyLoss, "sample_terms", np.ones((3, 2, 1))),
+        (PairLoss, "anchor_terms", np.eye(3)),
+        (ListLoss, "list_terms", np.eye(3)),
+        (ProxyLoss, "sample_terms", np.ones((3, 2, 1))),
     ):
         with pytest.raises(NotImplementedError, match=method):
             kind()([0, 0, 1], inputs)
@@ -181,7 +184,7 @@ def test_all_train_in_one_compiled_model_and_are_saved_with_it(tmp_path):
 @pytest.mark.parametrize("name", gsp.losses.__all__)
 def test_the_config_holds_every_argument(name):
     kind, triplet = getattr(gsp.losses, name), gsp.losses.TripletLoss()
-    needed = {"CrossBatchLoss": [triplet], "Matryoshka": [triplet, (4, 2)]}
+    needed = {"CrossBatchLoss": [triplet], "MatryoshkaLoss": [triplet, (4, 2)]}
     config = kind(*needed.get(name, [])).get_config()
     arguments = {*inspect.signature(kind).parameters} - {"kwargs"}
     assert config.keys() >= arguments
@@ -247,10 +250,10 @@ def test_a_learner_takes_every_kind_of_labels_and_skips_an_ignored_one():
 
 
 REFUSED = {
-    "ArcFaceLoss": {"margin": [28.6, -0.1], "scale": [0.0]},
-    "CircleLoss": {"margin": [0.0, 1.0], "scale": [0.0]},
+    "ArcFaceLoss": {"margin": [28.6, -0.1], "temperature": [0.0]},
+    "CircleLoss": {"margin": [0.0, 1.0], "temperature": [0.0]},
     "ContrastiveLoss": {"positive_margin": [-0.1], "negative_margin": [np.nan]},
-    "CosFaceLoss": {"margin": [-0.1], "scale": [-1.0]},
+    "CosFaceLoss": {"margin": [-0.1], "temperature": [-1.0]},
     "CosineContrastiveLoss": {"margin": [-0.5]},
     "MarginLoss": {"margin": [-0.1], "beta": [0.0]},
     "MultiSimilarityLoss": {"alpha": [0], "beta": [-1], "mining_margin": [-1]},

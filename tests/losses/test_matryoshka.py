@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.losses.metric_loss import References, StepParts
 from tests.losses import proxy_oracle
 
@@ -22,7 +23,7 @@ def unit(rows):
 
 
 def make_encoder(normalization="l2"):
-    normalize = gsp.layers.EmbeddingNormalization(normalization)
+    normalize = EmbeddingNormalization(normalization)
     return keras.Sequential(
         [keras.Input((5,)), keras.layers.Dense(8), normalize]
     )
@@ -30,7 +31,7 @@ def make_encoder(normalization="l2"):
 
 def test_is_the_weighted_sum_over_normalized_parts():
     inner = gsp.losses.ContrastiveLoss()
-    loss = gsp.losses.Matryoshka(inner, (8, 3, 2), weights=(1.0, 0.5, 2.0))
+    loss = gsp.losses.MatryoshkaLoss(inner, (8, 3, 2), weights=(1.0, 0.5, 2.0))
     rows = embeddings()
     expected = sum(
         weight * float(inner(LABELS, unit(rows[:, :size])))
@@ -43,7 +44,7 @@ def test_proxies_and_references_are_cut_alike():
     proxies = gsp.layers.ClassProxies(3, proxies_per_class=2)
     rows = embeddings()
     proxies(rows)
-    loss = gsp.losses.Matryoshka(gsp.losses.ProxyNCALoss(0.2), (8, 4))
+    loss = gsp.losses.MatryoshkaLoss(gsp.losses.ProxyNCALoss(0.2), (8, 4))
     found = loss.training_loss(StepParts(LABELS, rows, proxies=proxies))
     weights = keras.ops.convert_to_numpy(proxies.proxies).reshape(6, 8)
     expected = 0.0
@@ -54,7 +55,7 @@ def test_proxies_and_references_are_cut_alike():
         )
     np.testing.assert_allclose(float(found), expected, rtol=1e-4)
     inner = gsp.losses.ContrastiveLoss()
-    loss = gsp.losses.Matryoshka(inner, (8, 4))
+    loss = gsp.losses.MatryoshkaLoss(inner, (8, 4))
     others = embeddings(1)
     parts = StepParts(LABELS, rows, references=(References(LABELS, others),))
     expected = sum(
@@ -67,7 +68,7 @@ def test_proxies_and_references_are_cut_alike():
 
 def test_a_learner_trains_and_is_saved(tmp_path):
     inner = gsp.losses.ContrastiveLoss()
-    loss = gsp.losses.Matryoshka(inner, (8, 4), weights=(1.0, 0.5))
+    loss = gsp.losses.MatryoshkaLoss(inner, (8, 4), weights=(1.0, 0.5))
     made = gsp.models.MetricLearner(
         make_encoder(),
         memory=gsp.layers.EmbeddingMemory(12),
@@ -127,7 +128,7 @@ def test_an_export_serves_the_cut_embedding(tmp_path):
 
 def test_errors():
     inner = gsp.losses.ContrastiveLoss()
-    make = gsp.losses.Matryoshka
+    make = gsp.losses.MatryoshkaLoss
     proxy_loss = make(gsp.losses.ProxyNCALoss(), (4, 2))
     for call, arguments, message in (
         *((make, (inner, sizes), "`sizes` must") for sizes in WRONG_SIZES),

@@ -65,7 +65,7 @@ def test_arcface_falls_and_has_a_finite_gradient_at_nothing_and_pi():
         others = keras.ops.convert_to_tensor([[[0.2], [0.2]]], "float32")
         return loss([0], keras.ops.concatenate([cosine, others], axis=1))
 
-    loss = gsp.losses.ArcFaceLoss(margin=0.7, scale=8.0)
+    loss = gsp.losses.ArcFaceLoss(margin=0.7, temperature=1 / 8)
     # XLA rounds in another way than eager TensorFlow.
     function = compiled(value)
     values = []

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import keras_gsp as gsp
+from keras_gsp.losses.metric_loss import MetricLoss
 
 TARGET = np.array([[0.5, -1.0, 2.0, 0.25]], "float32")
 ANCHOR = np.array([[-1.0, 1.0, 0.5, 3.0]], "float32")
@@ -13,7 +14,7 @@ START = np.array([[2.0, 0.0, -1.0, 1.0]], "float32")
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
-class Quadratic(gsp.losses.MetricLoss):
+class Quadratic(MetricLoss):
     """Half the squared distance to a target; the gradient is theta - t."""
 
     def call(self, labels, embeddings):

@@ -7,6 +7,8 @@ from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp import layers, losses
+from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.losses.metric_loss import MetricLoss
 from tests.compiled import first_on_jax, not_on_jax, on_tensorflow, slow_on
 
 NUM_CLASSES = 6
@@ -239,7 +241,7 @@ def test_bad_arguments_are_refused():
 
 @not_on_jax
 def test_parts_that_do_not_fit_the_loss_are_refused_at_compile():
-    class ListWise(losses.MetricLoss):
+    class ListWise(MetricLoss):
         def call(self, labels, embeddings):
             return ops.sum(ops.square(embeddings), axis=-1)
 
@@ -288,7 +290,7 @@ def test_cross_batch_loss_fits_pooled_vectors_and_adds_up_two_halves(inner):
     inputs = [keras.Input((8,)), keras.Input((5,)), keras.Input((8,))]
     embedding = keras.layers.Dense(8, use_bias=False)(inputs[0])
     outputs = {
-        "embedding": layers.EmbeddingNormalization()(embedding),
+        "embedding": EmbeddingNormalization()(embedding),
         "histogram": keras.layers.Identity()(inputs[1]),
         "pooled": keras.layers.Identity()(inputs[2]),
     }

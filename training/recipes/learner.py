@@ -46,7 +46,7 @@ def build_learner(
     )
     loss = build_loss(recipe)
     if recipe.matryoshka_size is not None:
-        loss = gsp.losses.Matryoshka(loss, recipe.matryoshka_sizes)
+        loss = gsp.losses.MatryoshkaLoss(loss, recipe.matryoshka_sizes)
     learner.compile(
         optimizer=build_optimizer(recipe, learner),
         loss=loss,
@@ -113,7 +113,7 @@ def start_from_data(
         return islice(every, START_BATCHES)
 
     settle_statistics(recipe, learner, batches())
-    start_projection(recipe, learner, images, shrinkage)
+    initialize_projection(recipe, learner, images, shrinkage)
     start_prototypes(recipe, learner, batches())
     if recipe.whitening != "none":
         layer = learner.encoder.get_layer("whitening")
@@ -138,7 +138,7 @@ def fitted_images(images: ImageSet) -> ImageSet:
     return images.subset(np.sort(drawn[:PROJECTED]))
 
 
-def start_projection(
+def initialize_projection(
     recipe: Recipe,
     learner: Any,
     images: ImageSet,
@@ -162,7 +162,7 @@ def start_projection(
             stacklevel=2,
         )
         return
-    gsp.models.start_projection(
+    gsp.models.initialize_projection(
         learner.encoder,
         evaluation_batches(recipe, images),
         shrinkage=1.0 if recipe.projection_start == "pca" else shrinkage,

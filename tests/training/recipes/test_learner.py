@@ -9,8 +9,8 @@ from keras_gsp.models.encoder import features_before
 from training.recipes.learner import (
     build_learner,
     fitted_images,
+    initialize_projection,
     settle_statistics,
-    start_projection,
     start_prototypes,
 )
 from training.recipes.named import named
@@ -76,19 +76,19 @@ def test_a_projection_starts_with_the_main_directions():
     images = ImageSet(labels, tuple("abcdef"), images=images)
     recipe = GAP.with_(**SMALL, projection_start="pca")
     learner = learner_of(recipe)
-    start_projection(recipe, learner, images)
+    initialize_projection(recipe, learner, images)
     kernel = np.array(learner.encoder.get_layer("projection").kernel)
     kernel = kernel.reshape(-1, 8)
     np.testing.assert_allclose(kernel.T @ kernel, np.eye(8), atol=1e-5)
     learned = recipe.with_(projection_start="learned")
-    start_projection(learned, learner, images)
+    initialize_projection(learned, learner, images)
     kernel = np.array(learner.encoder.get_layer("projection").kernel)
     kernel = kernel.reshape(-1, 8)
     assert np.abs(kernel.T @ kernel - np.eye(8)).max() > 0.1
     wide = recipe.with_(embedding_size=12)
     learner = build_learner(wide, num_classes=6, image_shape=SHAPE)
     with pytest.warns(UserWarning, match="starts at random.*=12 is more"):
-        start_projection(wide, learner, images)
+        initialize_projection(wide, learner, images)
 
 
 def test_the_same_seed_gives_the_same_weights():

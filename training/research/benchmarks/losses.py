@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from keras_gsp._labels import as_host_array
+from keras_gsp.losses.proxy_similarity import ProxyLoss
 from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES
 from training.research.benchmarks.steps import Step, gradient_step, in_turns
 from training.research.report import CommandSettings, Table, run_measurement
@@ -165,7 +166,7 @@ def list_cases(settings: Settings) -> list[tuple[str, int, int]]:
     for loss in settings.losses:
         largest = LARGEST_BATCH.get(loss, math.inf)
         sizes = [one for one in settings.batch_sizes if one <= largest]
-        if isinstance(build_loss(loss), gsp.losses.ProxyLoss):
+        if isinstance(build_loss(loss), ProxyLoss):
             cases += [(loss, size, settings.num_classes) for size in sizes]
             cases.append((loss, 128, settings.many_classes))
         else:

@@ -6,7 +6,7 @@ MobileNetV2, frozen; the features of each image are computed once, without crops
 Folds over the classes as in `whitening`, whose best pooling of the raw features and
 learned whitening at its chosen shrinkage are the first rows. Heads of as many numbers
 start at random, from PCA of their features, or from learned whitening at that
-shrinkage (`gsp.models.start_projection`), and are trained with multi-similarity on
+shrinkage (`gsp.models.initialize_projection`), and are trained with multi-similarity on
 batches of 8 x 4 images. GSP + GeM has a power of 3. Learning rate and weights, those
 before the first step included, are the best on validation classes. MAP@R and P@1 in %
 on the test classes, means over folds; `untrained` is MAP@R before the first step.
@@ -106,7 +106,9 @@ class Heads:
             if start != "random":
                 own = shrinkage if start == "whitening" else 1.0
                 every = self.maps[chosen], labels[chosen]
-                gsp.models.start_projection(self.encoder, every, shrinkage=own)
+                gsp.models.initialize_projection(
+                    self.encoder, every, shrinkage=own
+                )
             untrained = scores("test")["map_at_r"]
             batches = gsp.data.class_balanced_batches(
                 labels[chosen],

@@ -234,7 +234,7 @@ def head(maps: dict[str, np.ndarray], pooling: Any) -> keras.Model:
         embedding_size=min(128, features.shape[-1]),
         pooling=pooling,
     )
-    gsp.models.start_projection(made, maps["train"])
+    gsp.models.initialize_projection(made, maps["train"])
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("most rivals are TensorFlow's", allow_module_level=True)
 
-import keras_gsp as gsp
+from keras_gsp.losses.metric_loss import MetricLoss
 from training.research import report
 from training.research.benchmarks import (
     digits,
@@ -67,7 +67,7 @@ def test_every_pooling_and_every_loss_is_measured_by_make_bench():
     words = pooling.Settings().poolings
     assert {*words} < {*pooling.contenders(words, (2, 3, 3, 8, 2))}
     for name in losses.NAMES:
-        assert isinstance(losses.build_loss(name), gsp.losses.MetricLoss), name
+        assert isinstance(losses.build_loss(name), MetricLoss), name
     # The other side knows no loss that is not exported.
     assert {*losses.THEIRS} <= {*losses.NAMES}
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.models import projection_start
+from keras_gsp.models import projection_initialization
 
 CHANNELS, SIZE = 6, 3
 
@@ -39,7 +39,7 @@ def principal(vectors):
 def test_embeddings_are_principal_components(pool_first):
     backbone, encoder = build(pool_first=pool_first)
     images = pictures()
-    gsp.models.start_projection(encoder, images)
+    gsp.models.initialize_projection(encoder, images)
     features = np.asarray(backbone(images), "float64").mean(axis=(1, 2))
     mean, kernel = principal(features)
     # A projection of pooled vectors has no bias.
@@ -56,7 +56,7 @@ def test_labels_give_the_embeddings_of_learned_whitening(options, shrinkage):
     backbone, encoder = build(normalization="l2")
     images, labels = pictures(), np.arange(40) % 7
     batches = [(images[:25], labels[:25]), (images[25:], labels[25:])]
-    gsp.models.start_projection(encoder, batches, **options)
+    gsp.models.initialize_projection(encoder, batches, **options)
     features = np.asarray(backbone(images)).mean(axis=(1, 2))
     whitening = gsp.layers.Whitening(SIZE, shrinkage=shrinkage)
     whitening.adapt(features, labels)
@@ -70,7 +70,7 @@ def test_prototypes_are_projected_features_of_the_images():
         pooling=gsp.layers.GeneralizedSumPooling(5, name="pooling")
     )
     images = pictures()
-    gsp.models.start_projection(encoder, images)
+    gsp.models.initialize_projection(encoder, images)
     local = np.asarray(encoder.get_layer("projection")(backbone(images)))
     local = local.reshape(-1, SIZE)
     norms = np.linalg.norm(local, axis=1, keepdims=True)
@@ -87,13 +87,13 @@ def test_without_a_projection_only_prototypes_are_chosen():
     )
     assert encoder.output_shape == (None, CHANNELS)
     before = np.asarray(encoder.get_layer("pooling").prototypes)
-    gsp.models.start_projection(encoder, pictures())
+    gsp.models.initialize_projection(encoder, pictures())
     after = np.asarray(encoder.get_layer("pooling").prototypes)
     assert np.abs(after - before).max() > 0.1
 
 
 def test_data_sets_give_the_start_of_the_array(monkeypatch):
-    monkeypatch.setattr(projection_start, "MAX_IMAGES", 40)
+    monkeypatch.setattr(projection_initialization, "MAX_IMAGES", 40)
     images, labels = pictures(), np.arange(40) % 7
     starts = []
     for given in (
@@ -106,7 +106,7 @@ def test_data_sets_give_the_start_of_the_array(monkeypatch):
     ):
         _, encoder = build()
         # PCA needs no labels.
-        gsp.models.start_projection(encoder, given, shrinkage=1.0)
+        gsp.models.initialize_projection(encoder, given, shrinkage=1.0)
         starts.append(encoder.get_layer("projection").get_weights())
     for kernel, bias in starts[1:]:
         np.testing.assert_allclose(kernel, starts[0][0], atol=1e-4)
@@ -122,4 +122,6 @@ def test_refusals():
         (SIZE, (pictures(), np.arange(40)), "class with two samples"),
     ]:
         with pytest.raises(ValueError, match=match):
-            gsp.models.start_projection(build(embedding_size=size)[1], images)
+            gsp.models.initialize_projection(
+                build(embedding_size=size)[1], images
+            )

@@ -22,7 +22,7 @@ NUM_ADAPTED = 1_000
 SHRINKAGE = 0.8
 
 
-def start_projection(
+def initialize_projection(
     encoder: keras.Model,
     images: Any,
     *,
@@ -72,7 +72,7 @@ def start_projection(
     )
     encoder = gsp.models.build_encoder(backbone, embedding_size=4)
     images = np.random.default_rng(0).random((20, 32, 32, 3))
-    gsp.models.start_projection(encoder, (images, np.arange(20) % 4))
+    gsp.models.initialize_projection(encoder, (images, np.arange(20) % 4))
     ```
     """
     adapted = [
