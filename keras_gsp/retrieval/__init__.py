@@ -1,5 +1,6 @@
 """Indexes of embeddings, and exports that serve them."""
 
+from keras_gsp.retrieval.augmentation import NeighborAugmentation
 from keras_gsp.retrieval.explanation import explain
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
@@ -19,6 +20,7 @@ __all__ = [
     "FaissIndex",
     "MatchThreshold",
     "MilvusIndex",
+    "NeighborAugmentation",
     "Retriever",
     "ScannIndex",
     "SearchIndex",
