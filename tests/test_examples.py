@@ -1,4 +1,7 @@
-"""Every Python example of docstrings, README and guides runs as printed."""
+"""Every Python example of docstrings, README and guides runs as printed.
+
+Docstrings have `np`, `keras` and `gsp` without an import.
+"""
 
 import ast
 import os
@@ -12,6 +15,8 @@ import numpy as np
 import pytest
 from keras.src.legacy.saving import legacy_h5_format
 from PIL import Image
+
+import keras_gsp
 
 ROOT = pathlib.Path(__file__).parents[1]
 FENCE = re.compile(r"^[ \t]*```python\n(.*?)^[ \t]*```", re.DOTALL | re.M)
@@ -43,14 +48,14 @@ def page_examples():
             yield str((ROOT / page).relative_to(ROOT)), "\n".join(found)
 
 
-def run(where, code, folder):
+def run(where, code, folder, **names):
     for word, module in ENGINES.items():
         if word in code.lower():
             pytest.importorskip(module)
     former = os.getcwd()
     os.chdir(folder)
     try:
-        exec(compile(code, where, "exec"), {"__name__": "example"})
+        exec(compile(code, where, "exec"), {"__name__": "example", **names})
     finally:
         os.chdir(former)
 
@@ -61,8 +66,7 @@ EXAMPLES = dict(page_examples())
 
 @pytest.mark.parametrize("where", DOCSTRINGS)
 def test_docstring_examples_run(where, tmp_path):
-    assert "keras_gsp" in DOCSTRINGS[where]
-    run(where, DOCSTRINGS[where], tmp_path)
+    run(where, DOCSTRINGS[where], tmp_path, np=np, keras=keras, gsp=keras_gsp)
 
 
 ON_TORCH = "docs/guides/from-pytorch.md"

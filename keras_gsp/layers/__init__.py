@@ -7,6 +7,7 @@ from keras_gsp.layers.pooling.attention_poolings import (
     AttentionPooling,
     CBAMPooling,
     DELFPooling,
+    EfficientProbingPooling,
     SimPooling,
 )
 from keras_gsp.layers.pooling.channel_poolings import (
@@ -44,6 +45,7 @@ __all__ = [
     "ClassProxies",
     "CroWPooling",
     "DELFPooling",
+    "EfficientProbingPooling",
     "EmbeddingMemory",
     "GSoPPooling",
     "GeneralizedMaxPooling",

@@ -28,6 +28,7 @@ LEARNED = {
     "AttentionPooling": 1,
     "CBAMPooling": 4,
     "DELFPooling": 2,
+    "EfficientProbingPooling": 1,
     "GSoPPooling": 2,
     "NetVLADPooling": 2,
     "OTKPooling": 1,

@@ -34,6 +34,7 @@ POOLINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "cbam": ("CBAMPooling", {"kernel_size": 3}),
     "crow": ("CroWPooling", {}),
     "delf": ("DELFPooling", {}),
+    "efficient-probing": ("EfficientProbingPooling", {}),
     "gap": ("GlobalAveragePooling2D", {}),
     "gap-gmp": ("AverageMaxPooling", {}),
     "gem": ("GeneralizedMeanPooling", {"learn_power": True}),

@@ -1,4 +1,4 @@
-"""Poolings with learned attention: queries, CBAM, DELF, SimPool."""
+"""Poolings with learned attention: queries, EP, CBAM, DELF, SimPool."""
 
 from typing import Any
 
@@ -34,10 +34,11 @@ class AttentionPooling(WeightedPooling):
 
     A MAP head with m heads and one learned probe, merged with a head's key
     projection into its query, without normalization, biases, scaling of the
-    scores (the query learns it), output projection and perceptron.
+    scores (the query learns it), output projection and perceptron. Efficient
+    probing scales them: `EfficientProbingPooling`.
 
     Args:
-        num_queries: m, at least 1. Default 8. Must divide the channels.
+        num_queries: m, at least 1, a divisor of the channels. Default 8.
         use_value_projection: whether to use W. Default `True`.
 
     Input, output, mask and errors: see `FeaturePooling`.
@@ -54,9 +55,10 @@ class AttentionPooling(WeightedPooling):
         ```
 
     Reference:
-        Attention, Please! Revisiting Attentive Probing for Masked Image
-        Modeling (efficient probing); Scaling Vision Transformers (MAP head).
+        Scaling Vision Transformers (MAP head).
     """
+
+    initial_queries: Any = "glorot_uniform"
 
     def __init__(
         self,
@@ -71,21 +73,22 @@ class AttentionPooling(WeightedPooling):
         self.use_value_projection = use_value_projection
 
     def check_size(self, input_shape: tuple) -> None:
-        """Raises `ValueError` unless `num_queries` divides the channels."""
-        channels = known_channels(input_shape)
-        if channels % self.num_queries:
+        """Raises `ValueError` unless `num_queries` divides the values."""
+        size = self.output_size(known_channels(input_shape))
+        if size % self.num_queries:
             raise ValueError(
-                "`num_queries` must divide the channels. Received: "
-                f"num_queries={self.num_queries}, channels={channels}."
+                "`num_queries` must divide the channels of the values. "
+                f"Received: num_queries={self.num_queries}, channels={size}."
             )
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         """Creates the queries and W."""
         self.queries = self.full_precision_weight(
-            "queries", (self.num_queries, channels)
+            "queries", (self.num_queries, channels), self.initial_queries
         )
         if self.use_value_projection:
-            self.create_dense("value", channels, channels, use_bias=False)
+            size = self.output_size(channels)
+            self.create_dense("value", channels, size, use_bias=False)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         """Returns the pooled parts of all queries, concatenated."""
@@ -108,6 +111,72 @@ class AttentionPooling(WeightedPooling):
         return ops.swapaxes(
             masked_softmax(ops.swapaxes(scores, 1, 2), kept), 1, 2
         )
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp")
+class EfficientProbingPooling(AttentionPooling):
+    r"""Pools by multi-query cross-attention without key projection (EP).
+
+    `AttentionPooling` with scaled scores, small initial queries and values of
+    another size:
+
+    .. math:: a_{ij} = \text{softmax}_j \frac{q_i \cdot f_j}{\sqrt d}, \qquad
+        \text{pooled} = \Big[ \sum_j a_{1j} (W f_j)^{(1)}, \dots,
+        \sum_j a_{mj} (W f_j)^{(m)} \Big]
+
+    with d the channels. It starts near average pooling of W f. An encoder
+    projects the pooled vector, as the paper's linear classifier does.
+
+    Args:
+        num_queries: m, at least 1. Default 32.
+        projection_size: outputs of W, a multiple of `num_queries`. `None`
+            (default): the channels. A smaller one saves parameters.
+        use_value_projection: whether to use W. Default `True`.
+
+    Output shape: (batch, projection_size).
+
+    Input, mask and errors: see `FeaturePooling`.
+
+    Example:
+        ```python
+        pooling = gsp.layers.EfficientProbingPooling(4, projection_size=8)
+        features = np.random.normal(size=(2, 196, 16))
+        assert pooling(features).shape == (2, 8)
+        assert pooling.pooling_weights(features).shape == (2, 196, 4)
+        ```
+
+    Reference:
+        Psomas et al., "Attention, Please! Revisiting Attentive Probing Through
+        the Lens of Efficiency", ICLR 2026. Number and start of the queries are
+        those of its code.
+    """
+
+    pools_first = True
+    initial_queries = {"class_name": "RandomNormal", "config": {"stddev": 0.02}}
+
+    def __init__(
+        self,
+        num_queries: int = 32,
+        *,
+        projection_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_queries, **kwargs)
+        check_count(is_optional=True, projection_size=projection_size)
+        if projection_size is not None and not self.use_value_projection:
+            raise ValueError(
+                "`projection_size` must be None without a projection. Received:"
+                f" {projection_size=}, use_value_projection=False."
+            )
+        self.projection_size = projection_size
+
+    def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
+        """Returns the attention weights of each query."""
+        return super().shares(features * features.shape[-1] ** -0.5, kept)
+
+    def output_size(self, channels: int) -> int:
+        """Returns the size of the values."""
+        return self.projection_size or channels
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")

@@ -188,19 +188,25 @@ def test_sim_pool_equals_the_formula():
     check(layers.SimPooling(2.0), naive)
 
 
-@pytest.mark.parametrize("has_values", [True, False])
-def test_attention_equals_the_formula(has_values):
+@pytest.mark.parametrize(
+    "layer, scale",
+    [
+        (layers.AttentionPooling(3), 1.0),
+        (layers.AttentionPooling(3, use_value_projection=False), 1.0),
+        (layers.EfficientProbingPooling(3, projection_size=12), 6**-0.5),
+    ],
+)
+def test_attention_and_efficient_probing_equal_the_formula(layer, scale):
     def naive(features, w):
-        parts = []
-        for number, query in enumerate(w["queries"]):
-            shares = softmax(features @ query)
-            values = features
-            if has_values:
-                values = features @ w["value_kernel"]
-            parts.extend((shares @ values)[2 * number : 2 * number + 2])
-        return np.array(parts)
+        values = features @ w.get("value_kernel", np.eye(6))
+        parts = [
+            softmax(scale * features @ query) @ part
+            for query, part in zip(
+                w["queries"], np.split(values, 3, axis=1), strict=True
+            )
+        ]
+        return np.concatenate(parts)
 
-    layer = layers.AttentionPooling(3, use_value_projection=has_values)
     check(layer, naive)
 
 

@@ -48,6 +48,7 @@ POOLINGS = {
     "CBAMPooling": Row({"reduction": 2, "kernel_size": 3}, sees_neighbors=True),
     "CroWPooling": Row({}),
     "DELFPooling": Row({"hidden_size": 8}),
+    "EfficientProbingPooling": Row({"num_queries": 3, "projection_size": 9}, 9),
     "GSoPPooling": Row({"attention_size": 3}),
     "GeneralizedMaxPooling": Row({"ridge": 0.5}),
     "GeneralizedMeanPooling": Row({"power": 2.0, "learn_power": True}),
@@ -388,48 +389,3 @@ def test_wrong_inputs_are_refused(name):
         options = {} if mask is None else {"mask": np.ones(mask, "bool")}
         with pytest.raises(ValueError, match=message):
             made(name)(features_of(shape), **options)
-
-
-REFUSED = {
-    "AttentionPooling": {"num_queries": [0]},
-    "CBAMPooling": {"reduction": [0], "kernel_size": [4]},
-    "DELFPooling": {"hidden_size": [0]},
-    "GSoPPooling": {"attention_size": [0]},
-    "GeneralizedMaxPooling": {"ridge": [0.0, float("inf")]},
-    "GeneralizedMeanPooling": {"power": [0.9]},
-    "GeneralizedSumPooling": {
-        "num_prototypes": [2.5],
-        "transport_ratio": [0.0, 1.5],
-        "inverse_temperature": [0],
-        "power": [0.5],
-    },
-    "NetVLADPooling": {"num_clusters": [0], "projection_size": [1.5]},
-    "OTKPooling": {
-        "num_references": [0],
-        "num_iterations": [0],
-        "inverse_temperature": [0],
-    },
-    "OptimalTransportPooling": {"num_clusters": [0]},
-    "SOLARPooling": {"power": [0.5]},
-    "SimPooling": {"power": [0.5]},
-    "SmoothedMatchKernelPooling": {"kernel_size": [2]},
-    "WELDONPooling": {"num_largest": [0], "num_smallest": [True]},
-}
-
-
-@not_on_jax
-@pytest.mark.parametrize("name", REFUSED)
-def test_bad_arguments_are_refused(name):
-    for argument, values in REFUSED[name].items():
-        for value in values:
-            message = f"`{argument}` must .*Received: {argument}={value!r}"
-            with pytest.raises(ValueError, match=message):
-                getattr(layers, name)(**{argument: value})
-
-
-@not_on_jax
-def test_what_excludes_a_learned_argument_is_refused():
-    with pytest.raises(ValueError, match="above 1 with learn_power=True"):
-        layers.GeneralizedMeanPooling(1.0, learn_power=True)
-    with pytest.raises(ValueError, match="below 1 with learn_ratio=True"):
-        layers.GeneralizedSumPooling(transport_ratio=1.0, learn_ratio=True)
