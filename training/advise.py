@@ -67,7 +67,7 @@ RAW = {
 # Settings of the winner's command, but for `steps`: its recipe has more.
 CHOSEN = "backbone", "loss", "pooling"
 OPTIONS = (
-    *("backbone_width", "backbone_weights", "crop_size", "frozen"),
+    *("backbone_weights", "crop_size", "frozen"),
     *("cache_features", "augmentation", "lora_rank", "whitening"),
     *("embedding_size", "transport_ratio", "inverse_temperature"),
     *("learning_rate", "proxy_learning_rate_multiplier"),
@@ -107,14 +107,12 @@ class AdviseCommand:
 
     def _features(self, text):
         name, _, file = text.partition("=")
-        name, _, width = name.partition("@")
         base = named("folder-features", backbone=name)
         return base.with_(
             dataset=self.dataset,
             data_dir=self.data_dir,
             crop_size=self.crop_size,
             steps=0,
-            backbone_width=float(width) if width else base.backbone_width,
             backbone_weights=file or base.backbone_weights,
         )
 
@@ -311,10 +309,9 @@ class Comparison:
         from training.datasets.image_set import RetrievalSplits
         from training.recipes.data import read_recipe
 
-        one = recipe.encoder
-        network = one.backbone, one.backbone_weights, one.backbone_width
+        network = recipe.backbone, recipe.backbone_weights
         # What images, or their features, depend on.
-        key = recipe.data, one.cache_features, network
+        key = recipe.images, recipe.cache_features, network
         if key not in self._images:
             self._images[key] = read_recipe(recipe).every_image()
         images = self._images[key]

@@ -39,7 +39,7 @@ CLUTTER = {"transport_ratio": 0.1, "inverse_temperature": 40.0}
 # What each stage trains, and the learning rate of each method: the best of five
 # (factor 3) on validation letters with one seed, as in docs/results/clutter.md.
 STAGES: dict[str, dict[str, Any]] = {
-    "frozen": {"frozen": "all", "cache_features": True},
+    "frozen": {"frozen": "all", "cache_features": True, "fall_share": 1.0},
     "fine-tuned": {"fall_share": 0.25, "ramp_steps": 50},
 }
 RATES = {
@@ -104,7 +104,6 @@ def _recipe(stage, method):
         loss_arguments={"negative_margin": 0.3841},
         steps=800,
         steps_per_evaluation=100,
-        schedule="cosine",
         learning_rate=RATES[stage][method],
         **(CLUTTER if method != "GAP" else {}),
         **METHODS[method],

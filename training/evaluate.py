@@ -59,7 +59,6 @@ def _images(command, recipe):
 
     if command.split == "all":
         # All classes, however the run's own data were split.
-        recipe = recipe.with_(train_classes=None, images_per_class=None)
         return (read_recipe(recipe).every_image(),)
     splits = load_splits(recipe)
     if command.split == "test":

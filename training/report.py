@@ -135,7 +135,7 @@ def _searches(runs):
     for run in tqdm(runs, desc="Embedding the images of runs"):
         if run.recipe is None:
             continue
-        key = run.recipe.data
+        key = run.recipe.images
         try:
             encoder = load_encoder(run.directory)
             if key not in read:

@@ -1,23 +1,25 @@
 """Trains a recipe: `python -m training.train glyphs --pooling gsp`."""
 
+import hashlib
+import json
 import shlex
 import sys
 import textwrap
-from argparse import ArgumentParser
+import warnings
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-
-import tyro
+from typing import Any
 
 from training.recipes.named import CHOICES, named, names
-from training.recipes.recipe import Recipe
-from training.recipes.settings import GROUPS, Settings
+from training.recipes.recipe import Recipe, Settings
 from training.runs.command_line import run_command
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import score_lines
 from training.runs.train_run import run_settings, train_run
+
+LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,51 +34,72 @@ class TrainCommand(Settings):
     """On JAX: use all devices, with copies of the weights (data) or with
     proxies split by class (model)."""
 
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe with these settings, checked."""
-        return Recipe(**{group: getattr(self, group) for group in GROUPS})
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    given = sys.argv[1:] if arguments is None else arguments
-    name, *options = given or [""]
+    arguments = sys.argv[1:] if arguments is None else arguments
+    name, *options = arguments or [""]
     if name in ("", "-h", "--help"):
         print(listing())
         sys.exit(0 if name else 2)
-
-    def command():
-        base = _base(name, options)
-        groups = {group: getattr(base, group) for group in GROUPS}
-        return tyro.conf.OmitArgPrefixes[TrainCommand], TrainCommand(**groups)
-
     run_command(
         f"train {name}",
         TrainCommand.__doc__,
-        command,
-        lambda command: _train(name, command),
+        TrainCommand,
+        lambda command: _train(name, command, options),
         options,
+        lambda: TrainCommand(**named(name).settings),
     )
+
+
+def recipe_of(name: str, command: Settings, options: list[str]) -> Recipe:
+    """Returns the recipe of a name with the options of a command line.
+
+    A choice among the options, such as a loss, implies further settings; the
+    options replace these.
+    """
+    words = [word[2:].partition("=")[0] for word in options if word[:2] == "--"]
+    settings = {word.removeprefix("no-").replace("-", "_") for word in words}
+    settings &= Recipe().settings.keys()
+    changed: dict[str, Any] = {one: getattr(command, one) for one in settings}
+    choices = {key: changed[key] for key in CHOICES if key in changed}
+    base = named(name, **choices)
+    steps = changed.get("steps", base.steps)
+    every = changed.get("steps_per_evaluation", base.steps_per_evaluation)
+    if steps > every and steps % every:
+        changed["steps"] = every * -(-steps // every)
+        warnings.warn(
+            f"{steps} steps become {changed['steps']}: the last of every "
+            f"{every} is evaluated (--steps-per-evaluation).",
+            stacklevel=2,
+        )
+    return base.with_(**changed)
 
 
 def run_name(name: str, recipe: Recipe) -> str:
     """Names a run after its recipe, every changed setting, and the seed.
 
-    Settings that a choice of loss or method implies are not listed.
+    Settings that a choice of loss or method implies are not listed; where the
+    others take more than `LONGEST_NAME` letters, or are files, a digest stands
+    for them.
     """
-    choices, implied = _implied(name, recipe)
-    parts = [name, *(f"{choice}={word}" for choice, word in choices.items())]
-    for setting, value in recipe.settings.items():
-        before = getattr(implied, setting)
-        if isinstance(value, dict):
-            option = setting.removesuffix("_arguments")
-            changed = value.items() - before.items()
-            parts += [f"{option}.{key}={one}" for key, one in sorted(changed)]
-        elif setting not in ("seed", "data_dir") and value != before:
-            # The name of a file without its folders.
-            parts.append(f"{setting}={str(value).rpartition('/')[2]}")
-    return ",".join([*parts, f"seed={recipe.seed}"])
+    plain = named(name)
+    choices = {choice: getattr(recipe, choice) for choice in CHOICES}
+    choices = {k: v for k, v in choices.items() if v != getattr(plain, k)}
+    implied = named(name, **choices).settings
+    changed = {
+        setting: value
+        for setting, value in recipe.settings.items()
+        if setting not in ("seed", "data_dir") and value != implied[setting]
+    }
+    parts = [f"{setting}={v}" for setting, v in (choices | changed).items()]
+    label = ",".join([name, *parts, f"seed={recipe.seed}"])
+    is_plain = all(isinstance(v, int | float | str) for v in changed.values())
+    if is_plain and len(label) <= LONGEST_NAME and "/" not in label:
+        return label
+    content = json.dumps(choices | changed, sort_keys=True)
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    return f"{name},{digest},seed={recipe.seed}"
 
 
 def listing() -> str:
@@ -108,35 +131,18 @@ def run_report(directory: RunDirectory, scores: dict) -> str:
     return "\n".join(lines)
 
 
-def _base(name, options):
-    """The named recipe with all that its choices among the options imply."""
-    first = ArgumentParser(add_help=False, allow_abbrev=False)
-    for choice in CHOICES:
-        first.add_argument(f"--{choice}")
-    choices = vars(first.parse_known_args(options)[0])
-    return named(name, **{k: v for k, v in choices.items() if v is not None})
-
-
-def _implied(name, recipe):
-    """The choices of a recipe, and the recipe that they make of a name."""
-    plain = named(name)
-    found = {choice: getattr(recipe, choice) for choice in CHOICES}
-    choices = {k: v for k, v in found.items() if v != getattr(plain, k)}
-    return choices, named(name, **choices)
-
-
-def _train(base, command):
-    recipe, distribution = command.recipe, Distribution(command.distribution)
+def _train(name, command, options):
+    recipe = recipe_of(name, command, options)
+    distribution = Distribution(command.distribution)
     # Keras takes seconds to import: not for an error or for --help.
     from training.recipes import data
 
     data.check_sources(recipe)
     with distribution.together():
-        _, implied = _implied(base, recipe)
-        if recipe.classes_per_batch == implied.classes_per_batch:
+        if not any("classes-per-batch" in word for word in options):
             recipe = data.fitted_to_classes(recipe)
-        name = command.name or run_name(base, recipe)
-        directory = RunDirectory(command.runs / name)
+        label = command.name or run_name(name, recipe)
+        directory = RunDirectory(command.runs / label)
         if distribution.num_processes == 1:
             directory.check(run_settings(recipe))
         distribution.check(recipe)

@@ -44,7 +44,6 @@ class Tiny:
             pooling=pooling,
             classes_per_batch=2,
             samples_per_class=2,
-            train_classes=4,
             seed=seed,
         )
         write_json(path / "settings.json", {"recipe": recipe.settings})

@@ -158,20 +158,8 @@ finally:
     assert not {"keras", "tensorflow"} & sys.modules.keys()"""
     command, folder = [sys.executable, "-c", code], Path(__file__).parents[2]
     printed = subprocess.check_output(command, text=True, cwd=folder)
-    assert "--loss-arguments" in printed and "--anchor-weight" in printed
-
-
-@pytest.mark.slow
-def test_an_evaluation_scores_the_same_few_classes(tmp_path):
-    recipe = RECIPE.with_(evaluation_classes=2)
-    run = RunDirectory(tmp_path / "run")
-    train_run(recipe, SPLITS, run)
-    drawn = np.random.default_rng(0).permutation(3)[:2]
-    is_drawn = np.isin(VALIDATION.labels, drawn)
-    rows = embed(evaluate.load_encoder(run), recipe, VALIDATION)[is_drawn]
-    own = gsp.metrics.retrieval_scores(rows, VALIDATION.labels[is_drawn])
-    best = max(line["val_map_at_r"] for line in history_of(run))
-    assert own["map_at_r"] == pytest.approx(best, abs=1e-5)
+    assert "--loss-arguments" in printed and "--ccp-arguments" in printed
+    assert "--validation-fold" not in printed
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def _sides(
     validation_classes=60,
     test_classes=100,
     test_samples=20,
-    has_distractors=True,
+    distractors=True,
     canvas_size=2 * CELL,
     seed=0,
 ):
@@ -113,7 +113,7 @@ def _sides(
     return {
         side: (
             {c: letters[c] for c in of_letters},
-            [symbols[c] for c in of_symbols if has_distractors],
+            [symbols[c] for c in of_symbols if distractors],
             train_samples if side == "train" else test_samples,
             canvas_size // CELL,
             child,

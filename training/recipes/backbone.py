@@ -4,6 +4,7 @@ import warnings
 from functools import partial
 from typing import Any
 
+import h5py
 import keras
 
 import keras_gsp as gsp
@@ -18,6 +19,8 @@ from training.recipes.glyph_network import (
 from training.recipes.hub_backbone import build_hub_network
 from training.recipes.recipe import Recipe
 
+# Of MobileNetV2's weights for ImageNet.
+WIDTHS = 0.35, 0.5, 0.75, 1.0, 1.3, 1.4
 # Minus the mean of ImageNet: blue, green, red.
 RESNET_OFFSET = (-103.939, -116.779, -123.68)
 
@@ -41,7 +44,8 @@ def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
 
 def _network(recipe, image_shape, pixels):
     """Returns the network with its weights, and pixels in its range."""
-    weights, name = recipe.backbone_weights, recipe.backbone
+    weights = recipe.backbone_weights
+    name, _, width = recipe.backbone.partition("@")
     if recipe.hub_preset:
         network, scaling = build_hub_network(recipe.hub_preset, image_shape)
         side = network.input.shape[1:3]
@@ -55,9 +59,8 @@ def _network(recipe, image_shape, pixels):
         return network, pixels
     build: Any
     if name == "mobilenet-v2":
-        build = partial(
-            keras.applications.MobileNetV2, alpha=recipe.backbone_width
-        )
+        alpha = float(width) if width else width_of(weights)
+        build = partial(keras.applications.MobileNetV2, alpha=alpha)
         network = _application(build, image_shape, weights)
         if keras.backend.backend() == "jax":
             use_products(network)
@@ -74,9 +77,31 @@ def _network(recipe, image_shape, pixels):
     return network, keras.layers.Rescaling(**PIXELS)(pixels)
 
 
+def width_of(weights: str | None) -> float:
+    """Returns the factor on MobileNetV2's channels that a weights file has.
+
+    Its last convolution takes 320 channels times this factor to the most.
+    """
+    if weights in (None, "imagenet"):
+        return 1.0
+    shapes = []
+
+    def visit(name, entry):
+        if len(getattr(entry, "shape", ())) == 4:
+            shapes.append(entry.shape)
+
+    try:
+        with h5py.File(weights) as file:
+            file.visititems(visit)
+    except OSError:  # Loading the file says what is wrong with it.
+        return 1.0
+    channels = max(shapes, key=lambda shape: shape[-1], default=(0, 0, 320))[2]
+    return min(WIDTHS, key=lambda width: abs(320 * width - channels))
+
+
 def fetch_imagenet_weights(recipe: Recipe) -> None:
     """Downloads the ImageNet weights of a backbone, if necessary."""
-    if recipe.backbone not in ("mobilenet-v2", "resnet50"):
+    if recipe.backbone.partition("@")[0] not in ("mobilenet-v2", "resnet50"):
         raise ValueError(
             "`backbone_weights` must name a file with backbone="
             f"{recipe.backbone}: Keras has ImageNet weights for mobilenet-v2 "
@@ -114,7 +139,7 @@ def _filled(network, weights):
         except ValueError as error:
             raise ValueError(
                 "`backbone_weights` must be those of the backbone, of its "
-                "`backbone_width` too and without its top. Received: "
+                "width too and without its top. Received: "
                 f"{weights}, which does not fit {network.name}."
             ) from error
     for note in notes:

@@ -13,8 +13,10 @@ from keras_gsp.data.host_batches import HostBatches
 from keras_gsp.data.preprocessing import agreed
 from keras_gsp.data.untuned import has_tensorflow, tf, untuned
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import DATA_ARGUMENTS, Recipe
 
+# Bytes of images that are kept in memory.
+MOST_PIXELS = 2**30
 CROPS = {"none": None, "mlrc": "side", "mlrc-area": "area"}
 
 
@@ -74,7 +76,7 @@ def evaluation_batches(
 ) -> Any:
     """Returns all images once, cropped as recipe and trained encoder say."""
     preprocessing = expected_preprocessing(recipe, encoder)
-    if _is_whole(recipe):
+    if _is_whole(recipe, images):
         ends = range(batch_size, len(images), batch_size)
         rows = np.split(np.arange(len(images)), ends)
         return _whole_images(images, _index_batches(rows))
@@ -88,7 +90,7 @@ def evaluation_batches(
 
 def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
     """Returns (height, width, 3) of the network's inputs."""
-    if _is_whole(recipe):
+    if _is_whole(recipe, images):
         return images.images.shape[1:]
     return recipe.crop_size, recipe.crop_size, 3
 
@@ -109,8 +111,12 @@ def expected_preprocessing(
 
 
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
-    """Loads images into memory, cropped for evaluation."""
-    recipe = recipe.with_(cache_images=False)
+    """Loads files that are never augmented, cropped, if they fit in memory."""
+    count = sum(len(images) for images in splits.sides().values())
+    size = 3 * count * (recipe.crop_size or 0) ** 2
+    is_fixed = recipe.augmentation == "none" and size <= MOST_PIXELS
+    if splits.train.images is not None or not is_fixed:
+        return splits
 
     def loaded(images):
         batches = evaluation_batches(recipe, images)
@@ -122,7 +128,7 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
 
 def _augmented(recipe, images, indices, *, positions=None, **settings):
     """Returns the batches of `indices`, cropped and flipped at random."""
-    if _is_whole(recipe):
+    if _is_whole(recipe, images):
         return _whole_images(images, indices, positions)
     return gsp.data.augmented_batches(
         images.paths if images.images is None else images.images,
@@ -137,8 +143,12 @@ def _augmented(recipe, images, indices, *, positions=None, **settings):
     )
 
 
-def _is_whole(recipe):
-    return recipe.cache_images or preprocessing_of(recipe) is None
+def _is_whole(recipe, images):
+    if preprocessing_of(recipe) is None:
+        return True
+    # Files that `with_pixels` has loaded.
+    is_fixed = recipe.augmentation == "none" and images.images is not None
+    return is_fixed and recipe.dataset not in DATA_ARGUMENTS
 
 
 def _whole_images(images, indices, positions=None):

@@ -1,5 +1,6 @@
 """The words of losses and poolings, and the classes that they stand for."""
 
+import inspect
 from typing import Any
 
 PAIR_LOSSES = {
@@ -83,7 +84,7 @@ def make_loss(word: str, **arguments: Any) -> Any:
     """Returns the loss of a word; its class checks the arguments."""
     from keras_gsp import losses as package
 
-    return _made(getattr(package, LOSSES[word]), arguments)
+    return made(getattr(package, LOSSES[word]), arguments)
 
 
 def make_pooling(word: str, **arguments: Any) -> Any:
@@ -94,13 +95,20 @@ def make_pooling(word: str, **arguments: Any) -> Any:
 
     name, own = POOLINGS[word]
     kind = getattr(package, name, None) or getattr(keras.layers, name)
-    return _made(kind, own | arguments)
+    return made(kind, own | arguments)
 
 
-def _made(kind, arguments):
-    try:
-        return kind(**arguments)
-    except TypeError as error:
-        raise ValueError(
-            f"Arguments must be those of {kind.__name__}. Received: {error}."
-        ) from error
+def made(class_: Any, arguments: dict[str, Any]) -> Any:
+    """Returns an instance; names its arguments where one of them is unknown."""
+    known: dict[str, Any] = {}
+    for base in class_.__mro__[:-1]:
+        known |= inspect.signature(base.__init__).parameters
+    known = {name: one for name, one in known.items() if one.kind not in (2, 4)}
+    for name, value in arguments.items():
+        if name not in known:
+            raise ValueError(
+                f"Arguments must be those of {class_.__name__}: "
+                f"{', '.join(known.keys() - {'self'})}. Received: "
+                f"{name}={value}."
+            )
+    return class_(**arguments)

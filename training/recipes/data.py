@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.recipe import OWN_SPLITS, Recipe
+from training.recipes.recipe import OWN_SPLITS, VALIDATION_FOLDS, Recipe
 
 SOURCES = {
     "data_dir": "the folder or archive of the data set: --data-dir PATH",
@@ -67,10 +67,6 @@ def read_recipe(
         from training.recipes.features import with_features
 
         return with_features(recipe, splits)
-    if recipe.cache_images:
-        from training.recipes.batches import with_pixels
-
-        return with_pixels(recipe, splits)
     return splits
 
 
@@ -89,9 +85,10 @@ def check_sources(recipe: Recipe) -> None:
     """
     _check_settings(recipe)
     from training.recipes.encoder import build_pooling
-    from training.recipes.learner import build_loss
+    from training.recipes.learner import build_loss, build_regularizer
 
     build_loss(recipe)
+    build_regularizer(recipe)
     build_pooling(recipe)
     if recipe.hub_preset:
         importlib.import_module("keras_hub")
@@ -127,30 +124,23 @@ def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:
 def _with_validation(recipe, splits):
     if splits.validation is not None:
         return splits
-    fold = recipe.validation_folds, recipe.validation_fold
-    return splits.with_validation(*fold)
+    return splits.with_validation(VALIDATION_FOLDS, recipe.validation_fold)
 
 
 def _undecoded(recipe):
     """Splits whose files are known, and not yet decoded."""
-    own: dict[str, Any] = {
-        "num_train_classes": recipe.train_classes,
-        "images_per_class": recipe.images_per_class,
-        "canvas_size": recipe.canvas_size,
-        "decisions": recipe.decisions,
-    }
-    own = {name: value for name, value in own.items() if value is not None}
+    arguments = dict(recipe.data_arguments)
     if recipe.dataset == "glyphs":
         from training.datasets import glyphs
 
-        return glyphs.load(has_distractors=recipe.distractors, **own)
+        return glyphs.load(**arguments)
     from training.datasets.reading import READERS
 
     if recipe.dataset == "csv":
-        own["on_missing"] = recipe.corrupt_images
-    if recipe.dataset == "collage":
-        own["distractors"] = recipe.distractors
-    return READERS[recipe.dataset](recipe.data_dir, **own)
+        arguments["on_missing"] = recipe.corrupt_images
+    if recipe.decisions is not None:
+        arguments["decisions"] = recipe.decisions
+    return READERS[recipe.dataset](recipe.data_dir, **arguments)
 
 
 def _check_settings(recipe):

@@ -79,6 +79,5 @@ def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:
         return None
     return gsp.layers.PrototypeHistogram(
         recipe.num_prototypes,
-        recipe.histogram_inverse_temperature,
         name="histogram",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import PIL
 from tqdm import tqdm
 
 from keras_gsp._labeled_batches import batches_of
@@ -32,6 +33,7 @@ def _image_features(recipe, images):
     recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
+    keras.config.set_dtype_policy(recipe.precision)
     backbone = build_backbone(recipe, image_shape(recipe, images))
     name = f"{fingerprint(recipe, backbone, images)}.npy"
     file = cache_folder() / "features" / name
@@ -49,7 +51,9 @@ def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
         return encoder
     recipe = recipe.with_(cache_features=False)
     # Canvases of `glyphs` are taken whole.
-    side = recipe.crop_size or recipe.canvas_size or 2 * CELL
+    side = recipe.crop_size or recipe.data_arguments.get(
+        "canvas_size", 2 * CELL
+    )
     keras.utils.set_random_seed(recipe.seed)
     complete = build_recipe_encoder(recipe, (side, side, 3))
     # Trained layers by name; the backbone has its weights already.
@@ -61,8 +65,9 @@ def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
 
 def fingerprint(recipe: Recipe, backbone: Any, images: ImageSet) -> str:
     """Returns a name for a backbone's features of images, in a cache."""
-    words = recipe.backbone, recipe.crop_size, recipe.shorter_side
-    digest = hashlib.sha256(f"{words}".encode())
+    cut = recipe.backbone, recipe.crop_size, recipe.shorter_side
+    computed = keras.config.dtype_policy().name, "Pillow", PIL.__version__
+    digest = hashlib.sha256(f"{cut}, {computed}".encode())
     for weights in backbone.get_weights():
         digest.update(weights.tobytes())
     if images.paths is None:

@@ -13,7 +13,7 @@ from keras_gsp._processes import predictor
 from keras_gsp.data import ImageSet
 from keras_gsp.models.encoder import features_before
 from training.recipes.batches import evaluation_batches, training_batches
-from training.recipes.choices import make_loss
+from training.recipes.choices import made, make_loss
 from training.recipes.encoder import build_recipe_encoder
 from training.recipes.optimizer import build_optimizer
 from training.recipes.recipe import Recipe
@@ -30,19 +30,20 @@ def build_learner(
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     encoder = build_recipe_encoder(recipe, image_shape)
-    weight = recipe.regularizer_weight
-    if weight is None:  # The papers' shares of the loss.
-        weight = 0.01 if recipe.regularizer == "xml" else 0.1
+    has_regularizer = recipe.regularizer != "none"
+    # The papers' shares of the loss.
+    share = 0.01 if recipe.regularizer == "xml" else 0.1
+    pull = recipe.ccp_arguments.get("anchor_weight", 2e-4)
     learner = gsp.models.MetricLearner(
         encoder,
         **_layers(recipe, num_classes),
         regularizer=build_regularizer(recipe),
-        regularizer_weight=weight,
-        anchor_weight=recipe.anchor_weight if recipe.samples_proxies else None,
+        regularizer_weight=recipe.regularizer_arguments.get("weight", share),
+        anchor_weight=pull if recipe.samples_proxies else None,
         in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
-        batch_chunks=recipe.batch_chunks,
-        log_regularizer_share=recipe.log_regularizer_share,
+        log_regularizer_share=has_regularizer
+        and keras.backend.backend() != "torch",
     )
     loss = build_loss(recipe)
     if recipe.matryoshka_size is not None:
@@ -50,7 +51,8 @@ def build_learner(
     learner.compile(
         optimizer=build_optimizer(recipe, learner),
         loss=loss,
-        jit_compile=recipe.jit_compile,
+        # XLA of TensorFlow compiles for minutes on a CPU.
+        jit_compile=keras.backend.backend() == "jax",
     )
     return learner
 
@@ -61,17 +63,16 @@ def _layers(recipe, num_classes):
     if recipe.uses_proxies:
         regularizer = None
         if recipe.loss == "soft-triple":
-            regularizer = gsp.losses.CenterRegularizer(recipe.center_weight)
+            regularizer = gsp.losses.CenterRegularizer()
         found["proxies"] = gsp.layers.ClassProxies(
             num_classes,
             proxies_per_class=recipe.proxies_per_class,
             proxies_regularizer=regularizer,
             name="class_proxies",
         )
-    if recipe.memory != "none":
-        found["memory"] = gsp.layers.EmbeddingMemory(
-            recipe.memory_capacity, warmup_steps=recipe.memory_warmup_steps
-        )
+    if recipe.memory:
+        arguments = {"capacity": 1024, "warmup_steps": 100} | recipe.memory
+        found["memory"] = made(gsp.layers.EmbeddingMemory, arguments)
     if recipe.regularizer == "zsr":
         found["class_embeddings"] = gsp.layers.ClassEmbeddings(
             num_classes, recipe.embedding_size, name="class_embeddings"
@@ -89,11 +90,13 @@ def build_loss(recipe: Recipe) -> Any:
 
 def build_regularizer(recipe: Recipe) -> Any:
     """Returns the zero-shot or cross-batch loss of a recipe, or None."""
-    own: dict[str, Any] = {"ridge": recipe.ridge, "seed": recipe.seed}
+    arguments = {"seed": recipe.seed} | recipe.regularizer_arguments
+    arguments.pop("weight", None)
     if recipe.regularizer == "zsr":
-        return gsp.losses.ZeroShotLoss(scale=recipe.zero_shot_scale, **own)
+        return made(gsp.losses.ZeroShotLoss, arguments)
     if recipe.regularizer == "xml":
-        return gsp.losses.CrossBatchLoss(build_loss(recipe), **own)
+        arguments["pair_loss"] = build_loss(recipe)
+        return made(gsp.losses.CrossBatchLoss, arguments)
     return None
 
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES, losses
+from training.recipes.choices import PAIR_LOSSES, losses
 from training.recipes.recipe import Recipe, check_word
 
 PUBLISHED = ("cub", "cars", "sop", "inshop")
@@ -27,19 +27,13 @@ METHODS: dict[str, dict[str, str]] = {
     "xbm-s": {"memory": "xbm", "loss": "c1", "size": "small"},
 }
 METHODS["xbm-gsp-zsr"] = METHODS["xbm"] | METHODS["gsp-zsr"]
-# Further words after a data set's name.
-_CONVENTIONAL = {"protocol": "conventional"}
-VARIANTS = METHODS | {
-    "conventional": _CONVENTIONAL,
-    "conventional-resnet50": _CONVENTIONAL | {"backbone": "resnet50"},
-}
 # Options that imply further settings.
-CHOICES = ("loss", "pooling", "regularizer", "memory", "ccp", "backbone")
+CHOICES = ("loss", "pooling", "regularizer", "ccp", "backbone")
 
 
 def names() -> dict[str, str]:
     """Maps recipes that have a name to their data sets."""
-    words = ["", *(f"-{word}" for word in VARIANTS if word != "gap")]
+    words = ["", *(f"-{word}" for word in METHODS if word != "gap")]
     return OWN | {f"{one}{word}": one for one in PUBLISHED for word in words}
 
 
@@ -61,22 +55,18 @@ def named(name: str, **choices: str) -> Recipe:
     chosen = {one: getattr(default, one) for one in CHOICES}
     if dataset in PUBLISHED:
         file = "published.toml"
-        chosen |= {"protocol": "fair", "backbone": "bn-inception"}
-        choices = VARIANTS.get(name.partition("-")[2], {}) | choices
+        chosen |= {"backbone": "bn-inception"}
+        choices = METHODS.get(name.partition("-")[2], {}) | choices
     elif dataset in ("folder", "csv"):
         chosen |= {"backbone": "mobilenet-v2", "loss": "ms", "pooling": "gem"}
     chosen |= {**choices, "recipe": name, "dataset": dataset}
     check_word("loss", chosen["loss"], losses())
-    if chosen["loss"] in PAIR_LOSSES:
-        chosen["kind"] = "pairs"
-    elif chosen["loss"] in PROXY_LOSSES:
-        chosen["kind"] = "proxies"
-    own = {key: word for key, word in choices.items() if key in CHOICES}
-    values = {**own, "dataset": dataset}
-    for one in settings_of(file):
-        when = one.get("when", {}).items()
+    is_pairs = chosen["loss"] in PAIR_LOSSES
+    chosen["kind"] = "pairs" if is_pairs else "proxies"
+    values: dict[str, Any] = {"dataset": dataset}
+    for setting in settings_of(file):
+        when = setting.get("when", {}).items()
         if all(chosen.get(key) in words for key, words in when):
-            values |= one.get("values", {}) | one.get(dataset, {})
-    # Choices stay, except poolings: the conventional protocol adds a maximum.
-    own.pop("pooling", None)
-    return Recipe.of(**values | own)
+            values |= setting.get("values", {}) | setting.get(dataset, {})
+    options = {key: word for key, word in choices.items() if key in CHOICES}
+    return Recipe.of(**values | options)

@@ -3,9 +3,11 @@
 import difflib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from training.recipes.choices import (
     PAIR_LOSSES,
@@ -13,7 +15,16 @@ from training.recipes.choices import (
     losses,
     poolings,
 )
-from training.recipes.settings import GROUPS, Settings, check_fields, require
+from training.recipes.settings import (
+    Arguments,
+    Dataset,
+    check_fields,
+    not_negative,
+    positive,
+    require,
+    share,
+    up_to_one,
+)
 
 BACKBONES = (
     *("glyph-cnn", "glyph-cnn-local", "glyph-cnn-global", "picture-cnn"),
@@ -21,80 +32,201 @@ BACKBONES = (
 )
 # Data sets without a published split.
 OWN_SPLITS = ("folder", "csv")
-GROUP_OF = {one.name: name for name in GROUPS for one in fields(GROUPS[name])}
-# Settings of earlier versions, and the one value that is this version's.
-REMOVED = {
-    "teacher": None,
-    "distillation": "regression",
-    "neighbor_classes": None,
-    "whitening_shrinkage": 0.1,
-    "anchor_decay": 1.0,
-    "ccp_pool": "data",
-    "ccp_rollback": False,
-    "source": "disk",
-    "miner": "none",
-    "freeze_proxies": False,
+# Where a data set has no validation classes, one of so many parts validates.
+VALIDATION_FOLDS = 4
+# Settings that are arguments by name. Those of a loss or a pooling are gone
+# with it.
+ARGUMENTS = {
+    "data_arguments": None,
+    "pooling_arguments": "pooling",
+    "loss_arguments": "loss",
+    "regularizer_arguments": None,
+    "memory": None,
+    "ccp_arguments": None,
 }
+
+
+DATA_ARGUMENTS = {
+    "glyphs": ("canvas_size", "distractors"),
+    "collage": ("canvas_size", "distractors", "images_per_class"),
+}
+CCP_ARGUMENTS = "patience", "warmup", "anchor_weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a training run, unchecked, as a command line has them."""
+
+    dataset: Annotated[Dataset, tyro.conf.Suppress] = "glyphs"
+    """Data set; all but `glyphs` are read from `data_dir`."""
+    data_dir: str | None = None
+    """Folder, archive or list file of the data set."""
+    data_arguments: Arguments = field(default_factory=dict)
+    """glyphs, collage: canvas_size=48, the side in pixels, and
+    distractors=false, no other pictures around each picture: an upper bound;
+    collage: images_per_class=9."""
+    corrupt_images: Literal["raise", "skip"] = "raise"
+    """List unreadable files in one error, or leave them out."""
+    decisions: str | None = None
+    """folder, csv: file of images to drop and labels to change, as
+    training.doctor --review saves it."""
+    augmentation: Literal["none", "mlrc", "mlrc-area"] = "none"
+    """Random crops and flips: sides of 40-256 pixels, or area 0.16-1."""
+    crop_size: Annotated[int | None, positive] = None
+    """Side of the square crop, pixels; None keeps images as they are."""
+    resize: Annotated[int | None, positive] = None
+    """Shorter side from which crops are cut, pixels; None: the crop's size,
+    which keeps square images whole."""
+
+    backbone: str = "glyph-cnn"
+    """glyph-cnn, mobilenet-v2, resnet50, ..., or hub:PRESET of keras-hub. The
+    width of mobilenet-v2 is that of its weights, 1 without, or
+    mobilenet-v2@0.35."""
+    backbone_weights: str | None = None
+    """Weights file, `imagenet` (downloaded) or `characters` (glyph-cnn, trained
+    on single characters); None: random weights."""
+    frozen: Literal["none", "batch-norm", "all"] = "none"
+    """Part of the backbone that is not trained."""
+    lora_rank: Annotated[int | None, positive] = None
+    """Train low-rank factors of this rank in place of the backbone's weights,
+    which are frozen; None: no LoRA."""
+    cache_features: bool = False
+    """Compute the frozen backbone's features once, without augmentation."""
+    pooling: str = "gap"
+    """gap, gmp, gem, gsp, or another of `gsp.layers`."""
+    pooling_arguments: Arguments = field(default_factory=dict)
+    """Arguments of its class that differ from the defaults: power=3."""
+    projection_start: Literal["learned", "pca", "random"] = "random"
+    """Start of the projection to `embedding_size`: learned whitening of the
+    backbone's pooled features, with the shrinkage that is best on validation
+    classes, their principal components, or at random."""
+    num_prototypes: Annotated[int, positive] = 64
+    """gsp, zsr, xml: number of prototypes."""
+    prototype_start: Literal["data", "pooled", "random"] = "data"
+    """Prototypes (otk: references) start from features of training images, by
+    greedy k-center, or at random. `data` are local features, `pooled` the
+    average of each image, as in the papers' code."""
+    transport_ratio: Annotated[float, up_to_one] = 0.2
+    """gsp: fraction of the features that is pooled, in (0, 1]."""
+    inverse_temperature: Annotated[float, positive] = 10.0
+    """gsp: sharpness of the selection."""
+    embedding_size: Annotated[int, positive] = 128
+    """Width of the embedding."""
+    normalization: Literal["l2", "ball"] = "l2"
+    """Embeddings on the unit sphere, or in the unit ball."""
+
+    whitening: Literal["none", "pca", "learned"] = "none"
+    """steps=0: whiten the backbone's features to `embedding_size`, fitted to
+    the training images; `learned` uses their classes."""
+
+    loss: str = "c2"
+    """c1, c2, triplet, ms, proxy-nca, or another of `gsp.losses`."""
+    loss_arguments: Arguments = field(default_factory=dict)
+    """Arguments of its class that differ from the defaults: beta=20."""
+    matryoshka_size: Annotated[int | None, positive] = None
+    """Add the loss on the first half of the embedding, of that half, ... down
+    to this size; None: on the whole embedding only."""
+
+    regularizer: Literal["none", "zsr", "xml"] = "none"
+    """Zero-shot regularizer or cross-batch metric learning."""
+    regularizer_arguments: Arguments = field(default_factory=dict)
+    """weight=0.1, its share of the loss (xml: 0.01), and arguments of its
+    class: ridge=0.05, zsr: scale=1."""
+    memory: Arguments = field(default_factory=dict)
+    """Compare with a memory of past embeddings (XBM): capacity=1024, at least
+    a batch, and warmup_steps=100, steps before it is used. Without: none."""
+    ccp: Literal["off", "learned", "single", "on"] = "off"
+    """Proxies beside pairs: learned, from samples once, or alternating."""
+    proxies_per_class: Annotated[int, positive] = 1
+    """Proxies (soft-triple: centers) of a class."""
+    ccp_pool_size: Annotated[int, positive] = 12
+    """Samples of a class from which proxies are chosen."""
+    ccp_arguments: Arguments = field(default_factory=dict)
+    """patience=3, evaluations without a gain before the next problem;
+    warmup=0, evaluations before the first one, which a network with random
+    weights needs; anchor_weight=2e-4, pull towards the last solution."""
+    in_batch_weight: Annotated[float | None, not_negative] = None
+    """Weight of the loss within the batch beside the one against sampled
+    proxies (None: 0.1) or memory (None: 1)."""
+
+    classes_per_batch: Annotated[int, positive] = 16
+    """Classes in a batch."""
+    samples_per_class: Annotated[int, positive] = 4
+    """Images of each class; pair losses need 2."""
+    steps: Annotated[int, not_negative] = 900
+    """Training steps; 0 scores the backbone's own features, pooled."""
+    steps_per_evaluation: Annotated[int, positive] = 100
+    """Steps between two evaluations; the command rounds `steps` up to a
+    multiple."""
+    patience: Annotated[int | None, positive] = None
+    """Evaluations without a gain before training stops; None: never."""
+    validation_fold: Annotated[int, not_negative, tyro.conf.Suppress] = 0
+    """Data sets without validation classes: which quarter of the training
+    classes validates."""
+    warmup_steps: Annotated[int, not_negative] = 0
+    """First steps, in which the backbone is not trained."""
+    learning_rate: Annotated[float, positive] = 1e-3
+    """Learning rate of the network."""
+    ramp_steps: Annotated[int, not_negative] = 0
+    """First steps, in which rates rise from 0."""
+    fall_share: Annotated[float, share] = 0.0
+    """Last share of the steps, in which rates fall to 0 in a cosine."""
+    backbone_learning_rate_multiplier: Annotated[float, up_to_one] = 1.0
+    """Factor on the learning rate of the backbone, in (0, 1]."""
+    proxy_learning_rate_multiplier: Annotated[float, positive] = 100.0
+    """Factor on the learning rate of proxies."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Keras dtype policy."""
+    seed: Annotated[int, not_negative] = 0
+    """Seed of weights, batches and splits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """Settings of one training run, in groups.
+    """The settings of a training run, checked.
 
-    Every setting can be read by its own name: `recipe.learning_rate` is
-    `recipe.optimization.learning_rate`. Settings out of range, or that others
-    would ignore, raise `ValueError`.
+    Settings out of range, or that others would ignore, raise `ValueError`.
 
     Example:
         recipe = Recipe().with_(loss="ms", loss_arguments={"beta": 10.0})
     """
 
     def __post_init__(self) -> None:
-        for group in GROUPS:
-            check_fields(getattr(self, group))
+        check_fields(self)
         check_word("loss", self.loss, losses())
         check_word("pooling", self.pooling, poolings())
         if not self.hub_preset:
-            check_word("backbone", self.backbone, BACKBONES)
-        for name, is_met, expectation in _conditions(self):
-            require(self, name, is_met, expectation)
+            check_word("backbone", self.backbone.partition("@")[0], BACKBONES)
+        _check(self)
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.settings, sort_keys=True))
 
-    def __getattr__(self, name: str) -> Any:
-        group = GROUP_OF.get(name)
-        if group is None:
-            raise AttributeError(f"A recipe has no setting {name}.")
-        return getattr(self.__dict__[group], name)
-
     def with_(self, **settings: Any) -> "Recipe":
         """Returns a copy with other settings.
 
-        `loss_arguments` and `pooling_arguments` change the named arguments;
-        with another loss or pooling all others are its class's defaults.
+        Arguments by name are changed one by one. With another loss or pooling
+        all others are its class's defaults.
         """
-        for name in settings.keys() - GROUP_OF.keys():
-            similar = difflib.get_close_matches(name, GROUP_OF, n=3)
+        for name in settings.keys() - self.settings.keys():
+            similar = difflib.get_close_matches(name, self.settings, n=3)
             raise ValueError(
                 f"A setting must be one of a recipe's. Received: {name}. "
                 f"Similar: {', '.join(similar)}."
             )
-        for word in ("loss", "pooling"):
-            name, before = f"{word}_arguments", getattr(self, word)
-            is_same = settings.get(word, before) == before
-            own = getattr(self, name) if is_same else {}
-            own = own | settings.get(name, {})
+        for name, owner in ARGUMENTS.items():
+            arguments = getattr(self, name)
+            if owner is not None:
+                before = getattr(self, owner)
+                if settings.get(owner, before) != before:
+                    arguments = {}
+            arguments = arguments | settings.get(name, {})
             # JSON has lists.
             settings[name] = {
                 key: tuple(value) if isinstance(value, list) else value
-                for key, value in own.items()
+                for key, value in arguments.items()
             }
-        groups = {group: getattr(self, group) for group in GROUPS}
-        for name, value in settings.items():
-            group = GROUP_OF[name]
-            groups[group] = replace(groups[group], **{name: value})
-        return Recipe(**groups)
+        return replace(self, **settings)
 
     @classmethod
     def of(cls, **settings: Any) -> "Recipe":
@@ -103,29 +235,29 @@ class Recipe(Settings):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "Recipe":
-        """Returns the recipe of a run, perhaps of an earlier version."""
-        own = {k: settings[k] for k in settings.keys() & GROUP_OF.keys()}
-        unknown = [
-            name
-            for name in settings.keys() - GROUP_OF.keys()
-            if name not in REMOVED or settings[name] != REMOVED[name]
-        ]
-        if unknown:
+        """Returns the recipe of a run."""
+        if unknown := settings.keys() - cls().settings.keys():
             raise ValueError(
                 "A run's recipe must have settings of this version. Received: "
                 f"{len(unknown)} unknown, first "
                 f"{', '.join(sorted(unknown)[:3])}. Train the run again, or "
                 "check out the commit that its settings.json names."
             )
-        size = own.get("crop_size")
-        if "projection_start" not in own and size and own["resize"] is None:
-            own["resize"] = round(size * 256 / 227)
-        return cls.of(**own)
+        return cls.of(**settings)
 
     @property
     def settings(self) -> dict[str, Any]:
         """All settings by name, as in `settings.json`."""
-        return {name: getattr(self, name) for name in GROUP_OF}
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def images(self) -> tuple:
+        """Settings on which the images, as they are read, depend."""
+        return (
+            *(self.dataset, self.data_dir, str(self.data_arguments)),
+            *(self.corrupt_images, self.decisions, self.crop_size),
+            *(self.resize, self.augmentation),
+        )
 
     @property
     def uses_pairs(self) -> bool:
@@ -146,6 +278,16 @@ class Recipe(Settings):
     def samples_proxies(self) -> bool:
         """Whether proxies start from samples."""
         return self.ccp in ("single", "on")
+
+    @property
+    def ccp_patience(self) -> int:
+        """Evaluations without a gain before the next problem of CCP."""
+        return self.ccp_arguments.get("patience", 3)
+
+    @property
+    def ccp_warmup(self) -> int:
+        """Evaluations before the first problem of CCP."""
+        return self.ccp_arguments.get("warmup", 0)
 
     @property
     def matryoshka_sizes(self) -> tuple[int, ...]:
@@ -187,87 +329,92 @@ def check_word(name: str, word: str, known: Iterable[str]) -> None:
     if word not in known:
         similar = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
         hint = f" Similar: {', '.join(similar)}." if similar else ""
+        shown = similar if similar and len(known) > 30 else known
         raise ValueError(
-            f"`{name}` must be one of {', '.join(known)}. "
+            f"`{name}` must be one of {', '.join(shown)}. "
             f"Received: {name}={word}.{hint}"
         )
 
 
-def _conditions(r: Recipe) -> Iterator[tuple[str, bool, str]]:
-    """Yields settings that others would ignore: name, is it met, expectation.
+def _check(r: Recipe) -> None:
+    """Refuses settings that others would ignore.
 
     Layers, losses and learner check what they are given themselves.
     """
-    drawn, dataset = ("glyphs", "collage"), f"with dataset={r.dataset}"
-    for name, known, unset in (
-        ("train_classes", OWN_SPLITS, None),
-        ("decisions", OWN_SPLITS, None),
-        ("images_per_class", drawn[1:], None),
-        ("canvas_size", drawn, None),
-        ("distractors", drawn, True),
-    ):
-        is_met = r.dataset in known or getattr(r, name) == unset
-        yield name, is_met, f"{unset} {dataset}"
+
+    def need(name, is_met, expectation):
+        require(r, name, is_met, expectation)
+
+    known = DATA_ARGUMENTS.get(r.dataset, ())
+    are_known = r.data_arguments.keys() <= {*known}
+    of_set = f"of dataset={r.dataset}: {', '.join(known) or 'none'}"
+    need("data_arguments", are_known, of_set)
+    if r.dataset not in OWN_SPLITS:
+        need("decisions", r.decisions is None, "for a folder or a list")
+    are_known = r.ccp_arguments.keys() <= {*CCP_ARGUMENTS}
+    need("ccp_arguments", are_known, f"of {', '.join(CCP_ARGUMENTS)}")
     is_cut = r.resize is None or r.resize >= (r.crop_size or math.inf)
-    yield "resize", is_cut, f"None or at least crop_size={r.crop_size}"
-    is_random = r.augmentation != "none"
-    is_cached = is_random or r.crop_size is None or r.cache_features
-    yield (
-        *("cache_images", not (r.cache_images and is_cached)),
-        "False unless augmentation=none, with a crop_size and without "
+    need("resize", is_cut, f"None or at least crop_size={r.crop_size}")
+    is_cached = r.frozen == "all" and r.augmentation == "none"
+    need(
         "cache_features",
-    )
-    is_cached = r.frozen == "all" and not is_random
-    yield (
-        *("cache_features", is_cached or not r.cache_features),
+        is_cached or not r.cache_features,
         "False unless frozen=all and augmentation=none",
     )
     is_plain = r.lora_rank is None or (r.steps > 0 and not r.cache_features)
-    yield "lora_rank", is_plain, "None with cache_features or steps=0"
-    yield "whitening", r.whitening == "none" or not r.steps, "none with steps"
+    need("lora_rank", is_plain, "None with cache_features or steps=0")
+    need("whitening", r.whitening == "none" or not r.steps, "none with steps")
     is_split = r.regularizer == "none" or r.classes_per_batch > 1
-    yield "classes_per_batch", is_split, "2 or more with a regularizer"
+    need("classes_per_batch", is_split, "2 or more with a regularizer")
     is_new = r.ccp != "learned" or not r.uses_proxy_loss
-    yield "ccp", is_new, f"off, single or on with loss={r.loss}, of proxies"
-    is_paired = not r.uses_pairs or r.samples_per_class > 1
-    text = f"2 or more with loss={r.loss}, of pairs"
-    yield "samples_per_class", is_paired, text
+    need("ccp", is_new, f"off, single or on with loss={r.loss}, of proxies")
+    need(
+        "samples_per_class",
+        not r.uses_pairs or r.samples_per_class > 1,
+        f"2 or more with loss={r.loss}, of pairs",
+    )
     if r.matryoshka_size is not None:
         sizes = r.matryoshka_sizes
         is_half = len(sizes) > 1 and sizes[-1] == r.matryoshka_size
-        yield (
-            *("matryoshka_size", is_half and r.steps > 0),
+        need(
+            "matryoshka_size",
+            is_half and r.steps > 0,
             f"embedding_size={r.embedding_size} halved once or more, or None "
             "with steps=0",
         )
     if r.steps:
-        yield from _step_conditions(r)
+        _check_steps(r, need)
 
 
-def _step_conditions(r):
+def _check_steps(r, need):
+    """Refuses steps after the last evaluation, and what begins after them."""
     every = f"steps_per_evaluation={r.steps_per_evaluation}"
     is_even = r.steps % r.interval == 0
-    yield "steps", is_even, f"a multiple of {every}, or below it"
+    need("steps", is_even, f"a multiple of {every}, or below it")
     below = f"below steps={r.steps}"
-    yield "warmup_steps", r.warmup_steps < r.steps, below
-    is_used = r.memory == "none" or r.memory_warmup_steps < r.steps
-    yield "memory_warmup_steps", is_used, below
-    is_begun = r.ccp != "single" or r.ccp_warmup < r.evaluations
-    text = f"below the {r.evaluations} evaluations, or nothing is sampled"
-    yield "ccp_warmup", is_begun, text
+    need("warmup_steps", r.warmup_steps < r.steps, below)
+    starts = r.memory.get("warmup_steps", 100) if r.memory else 0
+    need("memory", starts < r.steps, f"used {below}")
+    need(
+        "ccp_arguments",
+        r.ccp != "single" or r.ccp_warmup < r.evaluations,
+        f"a warmup below the {r.evaluations} evaluations",
+    )
     if r.ccp != "on":
         return
-    # One evaluation of a problem that improves, `ccp_patience` that do not,
-    # and one of the second problem.
+    # One evaluation of a problem that improves, `patience` that do not, and
+    # one of the second problem.
     fewest = r.ccp_warmup + r.ccp_patience + 2
-    yield (
-        *("ccp", r.evaluations >= fewest),
+    need(
+        "ccp",
+        r.evaluations >= fewest,
         f"single with {r.evaluations} evaluations: a second problem needs "
-        f"{fewest} (ccp_warmup + ccp_patience + 2). Evaluate more often, train "
-        "longer or lower ccp_patience",
+        f"{fewest} (warmup + patience + 2). Evaluate more often, train longer "
+        "or lower the patience of ccp_arguments",
     )
-    yield (
-        *("patience", r.patience is None or r.patience > r.ccp_patience),
-        f"above ccp_patience={r.ccp_patience} with ccp=on, or training stops "
-        "when the second problem begins",
+    need(
+        "patience",
+        r.patience is None or r.patience > r.ccp_patience,
+        f"above ccp_arguments patience={r.ccp_patience} with ccp=on, or "
+        "training stops when the second problem begins",
     )

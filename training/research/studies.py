@@ -112,7 +112,7 @@ def _study(name, table):
             sampled = TABLES["sampled"] | table.get("sampled", {})
             if is_proxy_loss(loss):
                 # Its proxies are the loss's own.
-                names = {*table.get("sampled", {}), "ccp_patience"}
+                names = {*table.get("sampled", {}), "ccp_arguments"}
                 names.discard("in_batch_weight")
                 sampled = {key: sampled[key] for key in names}
             given = sampled | given

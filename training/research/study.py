@@ -21,6 +21,7 @@ import tyro
 
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.data import check_classes, check_sources, read_recipe
+from training.recipes.recipe import VALIDATION_FOLDS
 from training.recipes.settings import positive
 from training.research.studies import STUDIES, UNTRAINED, Study
 from training.runs.command_line import run_command
@@ -147,7 +148,6 @@ class Cell:
         recipe = self.recipe.with_(seed=seed, learning_rate=rate)
         if not self.folds:
             return [Trial(path, recipe)]
-        recipe = recipe.with_(validation_folds=len(self.folds))
         return [
             Trial(
                 path.with_name(f"{path.name}-fold{fold}"),
@@ -208,16 +208,15 @@ def run_study(command: StudyCommand) -> Path:
 def _validated(recipe, splits, has_folds):
     """The splits with the classes that validate this run."""
     if has_folds or splits.validation is None:
-        fold = recipe.validation_folds, recipe.validation_fold
+        fold = VALIDATION_FOLDS, recipe.validation_fold
         return splits.with_validation(*fold)
     return splits
 
 
 def _data_of(recipe):
     """What recipes share that read the same images, or features of them."""
-    one = recipe.encoder
-    backbone = one.backbone, one.backbone_width, one.backbone_weights
-    return recipe.data, backbone if recipe.cache_features else None
+    backbone = recipe.backbone, recipe.backbone_weights
+    return recipe.images, backbone if recipe.cache_features else None
 
 
 def _read(recipes, key):

@@ -218,7 +218,7 @@ def _difference(words, other, cells):
     theirs = base.queries if base else {}
     if other == "untrained":
         base = cells.get(UNTRAINED)
-        data = [one.trials[0].recipe.data for one in (cell, base) if one]
+        data = [one.trials[0].recipe.images for one in (cell, base) if one]
         if base is None or words == UNTRAINED or data[0] != data[1]:
             return None
         theirs = base.queries
@@ -251,7 +251,7 @@ def _activity(recipe, histories):
             if join and values:
                 found[name].append(join(values))
         if recipe.ccp == "on":
-            solved = solved_problems(history, recipe.chosen_by)
+            solved = solved_problems(history)
             found["ccp_scored"].append(solved["scored_problem"])
     return dict(found)
 
@@ -259,14 +259,16 @@ def _activity(recipe, histories):
 def _on_letter(recipe, run):
     """How much of GSP's weight lies on the letters of `glyphs`."""
     is_gsp = "gsp" in recipe.pooling and recipe.steps
-    if recipe.dataset != "glyphs" or not recipe.distractors or not is_gsp:
+    drawn = recipe.data_arguments
+    is_alone = not drawn.get("distractors", True)
+    if recipe.dataset != "glyphs" or is_alone or not is_gsp:
         return {}
     from training.datasets import glyphs
     from training.pictures.pooling_weights import pooling_weights
     from training.runs.scoring import load_encoder
 
     encoder = load_encoder(run)
-    size = recipe.canvas_size or 2 * glyphs.CELL
+    size = drawn.get("canvas_size", 2 * glyphs.CELL)
     images = glyphs.load(canvas_size=size).test.images
     cells = glyphs.letter_cells("test", canvas_size=size)
     share = cell_share(

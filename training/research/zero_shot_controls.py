@@ -65,8 +65,9 @@ def controlled(name: str) -> Iterator[None]:
     before = learner.build_regularizer
 
     def build(recipe):
-        scale, seed = recipe.zero_shot_scale, recipe.seed
-        return CONTROLS[name](recipe.ridge, scale, seed=seed)
+        arguments = {"ridge": 0.05, "scale": 1.0} | recipe.regularizer_arguments
+        ridge, scale = arguments["ridge"], arguments["scale"]
+        return CONTROLS[name](ridge, scale, seed=recipe.seed)
 
     learner.build_regularizer = build
     try:

@@ -7,7 +7,6 @@ import keras
 import keras_gsp as gsp
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.batches import evaluation_batches, pool_of
-from training.recipes.optimizer import RateOnPlateau
 from training.recipes.recipe import Recipe
 from training.runs.progress import History, ProgressBar
 from training.runs.run_directory import RunDirectory
@@ -20,18 +19,14 @@ def build_callbacks(
     label: str,
 ) -> Any:
     """Returns a run's callbacks: the scores first, which the others read."""
-    monitor, every = f"val_{recipe.chosen_by}", recipe.interval
+    every = recipe.interval
     scores = gsp.callbacks.RetrievalEvaluation(
         evaluation_batches(recipe, splits.validation),
         truncate_to=recipe.matryoshka_sizes[1:],
-        max_classes=recipe.evaluation_classes,
     )
     # One more than all: step 0 may stay the best.
     patience = recipe.patience or recipe.evaluations + 1
-    callbacks = [scores, BestWeights(scores, monitor, patience)]
-    if recipe.schedule == "plateau":
-        waiting = recipe.plateau_patience, recipe.plateau_factor
-        callbacks.append(RateOnPlateau(monitor, *waiting))
+    callbacks = [scores, BestWeights(scores, patience)]
     if recipe.samples_proxies:
         alternation = gsp.callbacks.ChanceConstrainedProgramming(
             pool_of(recipe, splits.train),
@@ -39,7 +34,7 @@ def build_callbacks(
             # A single problem never converges; its proxies are samples too.
             patience=recipe.ccp_patience if recipe.ccp == "on" else None,
             warmup_epochs=recipe.ccp_warmup,
-            monitor=monitor,
+            monitor="val_map_at_r",
             seed=recipe.seed,
         )
         callbacks.append(alternation)
@@ -50,9 +45,12 @@ def build_callbacks(
 class BestWeights(keras.callbacks.EarlyStopping):
     """Keeps the weights with the best score, those before step 1 included."""
 
-    def __init__(self, scores: Any, monitor: str, patience: int) -> None:
+    def __init__(self, scores: Any, patience: int) -> None:
         super().__init__(
-            monitor, mode="max", patience=patience, restore_best_weights=True
+            "val_map_at_r",
+            mode="max",
+            patience=patience,
+            restore_best_weights=True,
         )
         self.scores = scores
 
@@ -60,6 +58,5 @@ class BestWeights(keras.callbacks.EarlyStopping):
         """Scores the untrained network, unless a run resumes."""
         super().on_train_begin(logs)
         if int(self.model.optimizer.iterations) == 0:
-            found = self.scores.evaluate()
-            self.best = found[self.monitor.removeprefix("val_")]
+            self.best = self.scores.evaluate()["map_at_r"]
             self.best_weights = self.model.get_weights()

@@ -20,33 +20,40 @@ EXTRAS = {
 }
 
 
+# Commands that go on where they were stopped.
+RESUMED = "train", "advise", "embed", "demo", "research.study"
+
+
 def run_command(
     name: str,
     about: str | None,
-    kind: type | Callable[[], tuple[Any, Any]],
+    options: type,
     action: Callable[[Any], Any],
     arguments: list[str] | None,
+    default: Callable[[], Any] | None = None,
 ) -> Any:
     """Parses the options of a command, runs it and returns its result.
 
-    `kind` is the dataclass of the options, or a function that returns it and
-    its defaults. An error about options, files or settings ends the process
-    with one sentence.
+    `options` is a dataclass, `default` a function that returns its instance.
+    An error about options, files or settings ends the process with one
+    sentence, and so does Ctrl+C.
     """
     try:
-        given: dict[str, Any] = {}
-        if not isinstance(kind, type):
-            kind, given["default"] = kind()
         command: Any = tyro.cli(
-            kind,
+            options,
             prog=f"python -m training.{name}",
             description=about,
             args=arguments,
-            **given,
+            **({} if default is None else {"default": default()}),
         )
         check_fields(command)
         with printed_notes():
             return action(command)
+    except KeyboardInterrupt:
+        how = "give the same command again to go on"
+        is_resumed = name.partition(" ")[0] in RESUMED
+        print(f"\nstopped: {how if is_resumed else 'nothing is left open'}")
+        sys.exit(130)
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         extra = EXTRAS.get(module, "training") or module

@@ -96,11 +96,10 @@ class Distribution:
             has_rows = recipe.uses_proxies or recipe.regularizer == "zsr"
             given = f"a recipe with neither, loss={recipe.loss}"
             need(has_rows, "proxies or class embeddings to split", given)
-        count = len(devices) // parts * recipe.batch_chunks
+        count = len(devices) // parts
         need(
             recipe.batch_size % count == 0,
-            f"a batch that is a multiple of {count}, devices times "
-            f"batch_chunks={recipe.batch_chunks}",
+            f"a batch that is a multiple of {count} devices",
             f"a batch of {recipe.batch_size}",
         )
 

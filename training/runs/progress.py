@@ -154,14 +154,14 @@ class History(keras.callbacks.Callback):
 
 
 def solved_problems(
-    history: Sequence[Mapping[str, Any]], chosen_by: str
+    history: Sequence[Mapping[str, Any]],
 ) -> dict[str, int]:
     """Counts the problems of chance constrained programming.
 
     Returns `num_problems`, all that began, and `scored_problem`, that of the
     weights that were kept, the first of the best: 1 is a single set of proxies.
     """
-    scores = [line.get(f"val_{chosen_by}", -np.inf) for line in history]
+    scores = [line.get("val_map_at_r", -np.inf) for line in history]
     best = np.argmax(np.where(np.isfinite(scores), scores, -np.inf))
     problems = [int(line.get("ccp_problem", 0)) for line in history]
     return {"num_problems": max(problems), "scored_problem": problems[best]}

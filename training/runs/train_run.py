@@ -31,12 +31,14 @@ def train_run(
     import keras
 
     from keras_gsp._processes import from_first_process
+    from training.recipes.batches import with_pixels
     from training.runs.raw_baseline import raw_scores
     from training.runs.scoring import save_test_embeddings, score
 
     keras.backend.clear_session()
     with distribution.scope(), contextlib.ExitStack() as held:
         from_first_process(lambda: _begin(directory, settings, held))
+        splits = with_pixels(recipe, splits)
         raw = raw_scores(recipe, splits)
         label = label or directory.path.name
         shrinkage = raw["whitened"]["shrinkage"]
@@ -117,7 +119,7 @@ def _finish(recipe, directory, scores):
     history = directory.read_history()
     if recipe.samples_proxies:
         # The weights may be those of an earlier problem.
-        scores |= solved_problems(history, recipe.chosen_by)
+        scores |= solved_problems(history)
     first = history[0].items()
     scores["untrained"] = {k: v for k, v in first if k.startswith("val_")}
     scores["verdict"] = verdict(scores, recipe)

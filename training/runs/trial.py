@@ -56,9 +56,8 @@ class Trial:
 
     def validation_score(self) -> float:
         """The best validation score; -inf where training diverged."""
-        name = f"val_{self.recipe.chosen_by}"
         lines = RunDirectory(self.path).read_history()
-        scores = [line.get(name, -np.inf) for line in lines]
+        scores = [line.get("val_map_at_r", -np.inf) for line in lines]
         return float(max(filter(np.isfinite, scores), default=-np.inf))
 
     def queries(self) -> dict[str, np.ndarray]:

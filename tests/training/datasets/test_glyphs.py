@@ -50,10 +50,10 @@ def test_every_cell_of_a_canvas_of_any_size_has_ink(across):
 
 
 def test_without_distractors_the_letters_cell_alone_has_ink():
-    splits = glyphs.load(**SMALL, has_distractors=False)
+    splits = glyphs.load(**SMALL, distractors=False)
     images = splits.test.images[..., 0]
     ink = (images < 200).reshape(-1, 2, glyphs.CELL, 2, glyphs.CELL)
     filled = ink.any(axis=(2, 4)).reshape(-1, 4)
     assert (filled.sum(1) == 1).all()
-    cells = glyphs.letter_cells("test", **SMALL, has_distractors=False)
+    cells = glyphs.letter_cells("test", **SMALL, distractors=False)
     np.testing.assert_array_equal(filled.argmax(1), cells)

@@ -51,9 +51,7 @@ def test_whole_images_are_batched_without_tensorflow(monkeypatch):
 
 
 def test_pools_are_cropped_like_training_images():
-    cropped = RECIPE.with_(
-        cache_images=False, crop_size=4, resize=5, augmentation="mlrc"
-    )
+    cropped = RECIPE.with_(crop_size=4, resize=5, augmentation="mlrc")
     pool = batches.pool_of(cropped, image_set())
     found = list(batches_of(pool(np.array([2, 1]), 1)))
     assert [pixels.shape for pixels, _ in found] == [(4, 4, 4, 3)] * 2

@@ -129,7 +129,7 @@ def test_backbone_weights_come_from_the_file(tmp_path):
     assert all(map(np.array_equal, source.get_weights(), loaded.get_weights()))
     another = Recipe.of(backbone_weights=file, backbone="mobilenet-v2")
     with warnings.catch_warnings(record=True) as notes:
-        with pytest.raises(ValueError, match="`backbone_width` too"):
+        with pytest.raises(ValueError, match="of its width too"):
             build_backbone(another, (32, 32, 3))
     assert not notes
 

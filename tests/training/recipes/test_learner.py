@@ -15,12 +15,13 @@ from training.recipes.learner import (
 )
 from training.recipes.named import named
 
-SMALL = {"embedding_size": 8, "num_prototypes": 4, "memory_capacity": 64}
+SMALL = {"embedding_size": 8, "num_prototypes": 4}
+MEMORY = {"capacity": 64}
 SHAPE = (16, 16, 3)
 GAP = named("glyphs")
 COMBINATIONS = [
     {"pooling": "gem-gsp"},
-    {"pooling": "gsp", "memory": "xbm"},
+    {"pooling": "gsp", "memory": MEMORY},
     {"pooling": "gsp", "regularizer": "zsr"},
     {"regularizer": "xml", "loss": "triplet"},
     {"regularizer": "xml", "pooling": "gsp", "loss": "ms"},
@@ -28,6 +29,9 @@ COMBINATIONS = [
     {"ccp": "learned"},
     {"loss": "soft-triple", "pooling": "gsp", "regularizer": "zsr"},
 ]
+
+
+UNANCHORED = {"ccp_arguments": {"anchor_weight": 0.0}}
 
 
 def batch(classes=4):
@@ -44,7 +48,7 @@ def learner_of(recipe):
 def test_every_method_has_a_finite_loss():
     images, labels = batch()
     for choices in COMBINATIONS:
-        learner = learner_of(named("glyphs", **choices))
+        learner = learner_of(named("glyphs").with_(**choices))
         outputs = learner(images, training=True)
         loss = learner.compute_loss(images, labels, outputs, training=True)
         assert np.isfinite(float(loss)), choices
@@ -55,10 +59,10 @@ def test_weights_of_the_loss_are_those_that_are_set():
         # The papers' weights, unless another is set.
         ({"pooling": "gsp", "regularizer": "zsr"}, "regularizer_weight", 0.1),
         ({"regularizer": "xml"}, "regularizer_weight", 0.01),
-        ({"memory": "xbm", "in_batch_weight": 0.25}, "in_batch_weight", 0.25),
+        ({"memory": MEMORY, "in_batch_weight": 0.25}, "in_batch_weight", 0.25),
         ({"ccp": "learned"}, "anchor_weight", None),
         ({"ccp": "single"}, "anchor_weight", 2e-4),
-        ({"ccp": "on", "anchor_weight": 0.0}, "anchor_weight", 0.0),
+        ({"ccp": "on", **UNANCHORED}, "anchor_weight", 0.0),
     ):
         assert getattr(learner_of(GAP.with_(**settings)), name) == value
 

@@ -318,15 +318,14 @@ def test_every_study_starts_with_its_baseline_and_repeats_no_cell():
 
 def test_a_method_changes_one_thing():
     cells = STUDIES["emoji"].cells
-    share = "log_regularizer_share"
     for row in ("c2", "ms", "proxy-anchor"):
         pairs = [("gap", "gsp", {"pooling"})]
         if row == "proxy-anchor":
-            pairs += [("gap", "ccp", {"ccp", "ccp_patience"})]
+            pairs += [("gap", "ccp", {"ccp", "ccp_arguments"})]
         else:
             pairs += [("single", "ccp", {"ccp"})]
-            pairs += [("gsp", "gsp-zsr", {"regularizer", share})]
-            pairs += [("gap", "xml", {"regularizer", share})]
+            pairs += [("gsp", "gsp-zsr", {"regularizer"})]
+            pairs += [("gap", "xml", {"regularizer"})]
             pairs += [("gap", "xbm", {"memory", "in_batch_weight"})]
         for one, other, expected in pairs:
             first = cells[row, one].settings

@@ -53,7 +53,8 @@ def test_controls_differ_from_zsr_in_what_they_predict():
 
 
 def test_a_control_takes_the_place_of_zsr_and_gives_it_back():
-    recipe = Recipe.of(pooling="gsp", regularizer="zsr", zero_shot_scale=9.5)
+    recipe = Recipe.of(pooling="gsp", regularizer="zsr")
+    recipe = recipe.with_(regularizer_arguments={"scale": 9.5})
     before = learner.build_regularizer
     for name, kind in CONTROLS.items():
         with controlled(name):

@@ -22,7 +22,7 @@ TINY = [
     *("--embedding-size", "8", "--classes-per-batch", "4"),
     *("--samples-per-class", "2", "--steps", "10"),
     *("--steps-per-evaluation", "2", "--loss", "ms", "--ccp", "on"),
-    *("--ccp-patience", "1", "--ccp-warmup", "1", "--ccp-pool-size", "3"),
+    *("--ccp-arguments", "patience=1", "warmup=1", "--ccp-pool-size", "3"),
     *("--proxies-per-class", "1"),
 ]
 

@@ -23,8 +23,7 @@ ODD = "an even number of devices. Received: device:0"
 REFUSED = [
     ("data", ODD, 1, {}, None),
     ("model", ODD, 3, {}, None),
-    ("data", "a multiple of 6, devices", 6, {"classes_per_batch": 5}, None),
-    ("data", "batch_chunks=8. Rec", 4, {"batch_chunks": 8}, None),
+    ("data", "a multiple of 6 devices", 6, {"classes_per_batch": 5}, None),
     ("model", "training classes. Received: 9.", 4, {}, 9),
     ("model", "a recipe with neither", 4, {"regularizer": "none"}, None),
 ]

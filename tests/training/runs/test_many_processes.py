@@ -20,7 +20,7 @@ from training.runs.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "guides" / "distribute.md"
-ALONE = "python -m training.train glyphs --jit-compile"
+ALONE = "python -m training.train glyphs"
 # Found before the other programs of that name.
 PYTHON = f"""#!/bin/sh
 test "$1 $2" = "-m training.train" || exit 9

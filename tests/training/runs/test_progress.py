@@ -44,10 +44,9 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
 )
 def test_the_problem_of_the_first_of_the_best_is_scored(scores, scored):
     lines = [
-        {"val_map_at_r": score, "val_other": problem, "ccp_problem": problem}
+        {"val_map_at_r": score, "ccp_problem": problem}
         for problem, score in enumerate(scores)
     ]
     last = len(scores) - 1
     expected = {"num_problems": last, "scored_problem": scored}
-    assert solved_problems(lines, "map_at_r") == expected
-    assert solved_problems(lines, "other")["scored_problem"] == last
+    assert solved_problems(lines) == expected

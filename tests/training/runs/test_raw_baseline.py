@@ -63,7 +63,7 @@ def test_the_best_weights_may_be_those_before_the_first_step():
     worse = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: logs.update(val_map_at_r=-1.0)
     )
-    best = BestWeights(scores, "val_map_at_r", patience=9)
+    best = BestWeights(scores, patience=9)
     learner.fit(
         images, labels, epochs=2, verbose=0, callbacks=[scores, worse, best]
     )

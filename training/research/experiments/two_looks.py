@@ -188,8 +188,9 @@ def sides_of(splits: Any, name: str) -> dict[str, np.ndarray]:
 def frozen(name: str, weights: Any, width: float = 1.0) -> Recipe:
     """A network whose weights stay."""
     file = weights and str(weights)
-    options = {"backbone_width": width, "frozen": "all"}
-    return Recipe.of(backbone=name, backbone_weights=file, **options)
+    if name == "mobilenet-v2" and file is None:
+        name = f"{name}@{width}"
+    return Recipe.of(backbone=name, backbone_weights=file, frozen="all")
 
 
 def photographs(settings: Settings, fold: int) -> Task:

@@ -56,7 +56,7 @@ SIDE = 32  # of a picture of an image folder, in pixels
 COLORS = {"GSP": BLUE, "GSP+ZSR": VERMILION, "GSP+XML": GREEN}
 # "GSP" has a regularizer of weight 0: the encoder then returns histograms.
 REGULARIZERS: dict[str, dict[str, Any]] = {
-    "GSP": {"regularizer": "zsr", "regularizer_weight": 0.0},
+    "GSP": {"regularizer": "zsr", "regularizer_arguments": {"weight": 0.0}},
     "GSP+ZSR": {"regularizer": "zsr"},
     "GSP+XML": {"regularizer": "xml"},
 }
@@ -126,21 +126,23 @@ def train(
     """
     own = REGULARIZERS.get(method, REGULARIZERS["GSP"])
     if method == "GSP+ZSR" and settings.data_dir is not None:
-        own = own | {"regularizer_weight": CIFAR_WEIGHT}
+        own = own | {"regularizer_arguments": {"weight": CIFAR_WEIGHT}}
     classes = int(np.clip(images.num_classes, 1, settings.batch_size // 4))
-    recipe = named("glyphs", pooling="gsp").with_(
-        classes_per_batch=classes,
-        samples_per_class=max(2, settings.batch_size // classes),
-        num_prototypes=NUM_PROTOTYPES,
-        inverse_temperature=10.0,
-        transport_ratio=0.2,
-        steps=settings.steps,
-        steps_per_evaluation=settings.steps,
-        seed=seed,
-        loss="proxy-nca",
-        ridge=RIDGE,
-        log_regularizer_share=own.get("regularizer_weight") != 0.0,
-        **{"regularizer_weight": None} | own,
+    recipe = (
+        named("glyphs", pooling="gsp")
+        .with_(
+            classes_per_batch=classes,
+            samples_per_class=max(2, settings.batch_size // classes),
+            num_prototypes=NUM_PROTOTYPES,
+            inverse_temperature=10.0,
+            transport_ratio=0.2,
+            steps=settings.steps,
+            steps_per_evaluation=settings.steps,
+            seed=seed,
+            loss="proxy-nca",
+            **own,
+        )
+        .with_(regularizer_arguments={"ridge": RIDGE})
     )
     shape = images.images.shape[1:]
     learner = build_learner(
@@ -153,7 +155,7 @@ def train(
     history = learner.fit(
         batches, steps_per_epoch=recipe.steps, shuffle=False, verbose=0
     ).history
-    shares = history.get("regularizer_share")
+    shares = method != "GSP" and history.get("regularizer_share")
     return learner.encoder, {"share": shares[0]} if shares else {}
 
 
