@@ -14,7 +14,7 @@ endif
 # ScaNN needs 2.20; with another version its tests are skipped.
 TENSORFLOW ?= 2.20
 TENSORFLOW_PINNED = "$(TF:tf%=tensorflow%)==$(TENSORFLOW).*"
-ENGINES = jax,faiss,milvus,ray$(if $(filter 2.20,$(TENSORFLOW)),$(comma)$(TF:tf%=ann%))
+ENGINES = jax,browse,faiss,milvus,ray$(if $(filter 2.20,$(TENSORFLOW)),$(comma)$(TF:tf%=ann%))
 comma := ,
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3

@@ -1,81 +1,83 @@
-"""Searches an export in the browser: `python -m training.browse MODEL`."""
+"""Searches a collection in the browser: `python -m training.browse FOLDER`.
 
-import socket
-import webbrowser
+The page needs Gradio (`pip install "keras-gsp[browse]"`) and no network, and is
+served to this machine alone.
+"""
+
+import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from training.browsing.exports import exported_folder
-from training.recipes.settings import Range
 from training.runs.command_line import run_command
-
-HOST = "127.0.0.1"
-"""Reachable from this machine only."""
-port_number = Range("in [0, 65535]", lambda port: 0 <= port < 2**16)
 
 
 @dataclass(frozen=True)
 class BrowseCommand:
-    """Serves a page that searches with images, to this machine only."""
+    """Serves a page that searches a collection, to this machine only."""
 
     model: Annotated[Path, tyro.conf.Positional]
-    """Exported retriever, or the run directory it was exported from."""
-    data_dir: str | None = None
-    """Folder, list or archive with the gallery's images, to show them; by
-    default that of the run in `runs`."""
-    port: Annotated[int, port_number] = 8616
-    """Port of the page; 0 takes any that is free."""
+    """Folder that `Retriever.save` wrote, or a run directory, whose test
+    images are embedded first."""
+    data_dir: Path | None = None
+    """Folder of the photographs of a saved retriever, to show them."""
+    port: int = 8616
+    """Port of the page."""
     open: bool = False
     """Open the page in the browser."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
-    run_command("browse", __doc__, BrowseCommand, serve, arguments)
+    run_command("browse", __doc__, BrowseCommand, _serve, arguments)
 
 
-def serve(command: BrowseCommand) -> None:
-    """Loads an export and serves its page until the process is stopped."""
-    folder = exported_folder(command.model)
-    with bound_socket(command.port) as listening:
-        # Imported here: TensorFlow takes seconds, --help and errors need none.
-        import uvicorn
+def _serve(command):
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    import gradio as gr  # before minutes of embedding
 
-        from training.browsing.export_search import ExportSearch
-        from training.browsing.search_page import search_app
+    from training.reports.browse_page import page
 
-        address = f"http://{HOST}:{listening.getsockname()[1]}/"
-        app = search_app(
-            ExportSearch(folder, command.data_dir), (HOST, "localhost")
+    with tempfile.TemporaryDirectory() as folder:
+        page(_retriever(command, folder)).launch(
+            server_name="127.0.0.1",
+            server_port=command.port,
+            inbrowser=command.open,
+            max_file_size="50mb",
+            show_error=True,
+            footer_links=[],
+            theme=gr.themes.Default(font="sans-serif", font_mono="monospace"),
         )
-        print(f"{folder}: {address} (stop with Ctrl+C)")
-        print(
-            "Next: open this address in a browser; to serve the export to "
-            "programs: docs/guides/serve.md",
-            flush=True,
-        )
-        if command.open:
-            webbrowser.open(address)
-        config = uvicorn.Config(app, log_level="warning", access_log=False)
-        uvicorn.Server(config).run(sockets=[listening])
 
 
-def bound_socket(port: int) -> socket.socket:
-    """Returns a socket that is reachable from this machine only."""
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((HOST, port))
-    except OSError as error:
-        listening.close()
-        raise OSError(
-            f"`port` must be free. Received: port={port} ({error.strerror}). "
-            "Choose another, or --port 0 for any."
-        ) from error
-    return listening
+def _retriever(command, folder):
+    """Loads a saved retriever, or embeds the test images of a run."""
+    import keras_gsp as gsp
+    from training.recipes.data import read_recipe
+    from training.runs.run_directory import RunDirectory
+    from training.runs.scoring import load_encoder
+
+    run, load = RunDirectory(command.model), gsp.retrieval.Retriever.load
+    if not run.settings.exists():
+        return load(command.model, folder=command.data_dir)
+    images = read_recipe(run.read_recipe().with_(cache_features=False)).test
+    paths = images.paths
+    if paths is None:
+        from PIL import Image
+
+        paths = [f"{folder}/{i}.png" for i in range(len(images))]
+        for path, pixels in zip(paths, images.images, strict=True):
+            Image.fromarray(pixels).save(path)
+    retriever = gsp.retrieval.Retriever(
+        load_encoder(run),
+        gsp.retrieval.ExactIndex(),
+        folder=os.path.commonpath(paths),
+    )
+    retriever.add(paths, images.names)
+    return retriever
 
 
 if __name__ == "__main__":

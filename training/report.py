@@ -1,32 +1,24 @@
 """Shows runs in the browser: `python -m training.report runs/NAME`.
 
 Writes one file that opens from disk, without network. It begins with the
-verdict, one table and three good and three bad queries; below are all scores,
-learning curves, a map of the embeddings, classes and settings.
+verdict and one table; three good and three bad queries, learning curves,
+classes and settings follow.
 """
 
-import datetime
-import json
+import io
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
 from tqdm import tqdm
 
-from training.browsing.page_parts import rendered_page
-from training.pictures.encoding import data_address
-from training.reports.run_reading import read_runs, settings_rows
 from training.runs.command_line import run_command
-from training.runs.run_directory import write_text
 
 # First line of a report; a file without it is not replaced.
 REPORT_MARK = "<!-- keras_gsp report -->"
-PICTURE_SIDE = 112  # of queries and neighbors, pixels
-MAP_POINTS = 1_000  # about how many images are on the map
-THUMBNAIL_SIDE = 48  # of the images on the map, pixels
 
 
 @dataclass(frozen=True)
@@ -40,8 +32,6 @@ class ReportCommand:
     output: Path | None = None
     """HTML file; by default report.html in the run's folder, of several
     runs beside the first one's."""
-    map: Literal["tsne", "pca"] = "tsne"
-    """How embeddings are laid out."""
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -65,8 +55,8 @@ def main(arguments: list[str] | None = None) -> None:
 def _report(command):
     for note in write_report(command):
         print(f"note: {note}")
-    word = shlex.quote(command.target.absolute().as_uri())
-    print(f"{command.target}: written\nNext: python -m webbrowser {word}")
+    address = shlex.quote(command.target.absolute().as_uri())
+    print(f"{command.target}: written\nNext: python -m webbrowser {address}")
 
 
 def write_report(command: ReportCommand) -> list[str]:
@@ -75,62 +65,49 @@ def write_report(command: ReportCommand) -> list[str]:
     Returns sentences on what is missing. Raises `FileExistsError` if the
     target is no report, `ValueError` if none of the folders is a run.
     """
-    _check_target(command.target)
-    runs, notes = read_runs(command.runs)
+    path = command.target
+    is_report = path.is_file() and REPORT_MARK in path.read_text("utf-8")[:200]
+    if path.exists() and not is_report:
+        raise FileExistsError(
+            "`output` must be new, or an earlier report. "
+            f"Received: {path}, which is neither."
+        )
+    from training.reports import methods as grouping
+    from training.reports.page import Section, write_page
+
+    runs, notes = grouping.read_runs(command.runs)
     if not runs:
         raise ValueError(
             "A report needs at least one run directory. Received: "
             + " ".join(notes)
         )
-    from training.reports import failures, score_table
-    from training.reports.verdict import compared, headline, verdict
-
-    methods = score_table.methods_of(runs)
-    names = [method.name for method in methods]
-    searched = _searches(runs)
-    rows = score_table.score_rows(methods, searched, notes)
-    shown = _shown(methods, headline(rows), searched)
-    data: dict[str, Any] = {"runs": list(shown), "methods": names}
-    data["curves"] = _curves(methods)
-    if shown:
-        data |= _pictured(shown, command.map, notes)
-    page: dict[str, Any] = {
-        "verdict": verdict(methods, rows),
-        "compared": compared(methods, searched),
-        "made": datetime.datetime.now().isoformat(" ", "minutes"),
-        "runs": runs,
-        "methods": methods,
-        "settings": settings_rows([method.recipe for method in methods]),
-        "measures": score_table.MEASURES,
-        "rows": rows,
-        "shown": list(shown),
-        "notes": notes
-        + [f"{run.name}: {note}" for run in runs for note in run.notes],
-    }
-    if shown:
-        page["classes"] = failures.class_rows(list(shown.values()))
-    command.target.parent.mkdir(parents=True, exist_ok=True)
-    write_text(command.target, _rendered(page, data))
-    return page["notes"]
-
-
-def _check_target(path):
-    is_mine = path.is_file() and REPORT_MARK.encode() in path.read_bytes()[:200]
-    if path.exists() and not is_mine:
-        raise FileExistsError(
-            "`output` must be new, or an earlier report. "
-            f"Received: {path}, which is neither."
-        )
+    methods, searched = grouping.methods_of(runs), _searches(runs)
+    rows = grouping.score_rows(methods, searched, notes)
+    lead, *sentences = grouping.verdict(rows)
+    sentences.append(_compared(methods, searched))
+    shown = _shown(grouping.headline(rows), searched)
+    sections = [
+        Section("Scores", sentences, _score_table(rows)),
+        *_pictured(shown),
+        *_curves(methods),
+        *_classes(shown),
+        Section("Settings", (), _settings(methods), is_text=True),
+    ]
+    notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
+    if notes:
+        sections.append(Section("Notes", notes))
+    title = f"Report on {', '.join(method.name for method in methods)}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_page(path, REPORT_MARK, title, lead, sections)
+    return notes
 
 
 def _searches(runs):
     """Searches the images of every run that can; reads each data set once."""
-    import tensorflow as tf
-
     from training.reports.searched import scored_images, search_all
     from training.runs.scoring import load_encoder
 
-    read: dict[Any, Any] = {}
+    images: dict[Any, Any] = {}
     searched = {}
     for run in tqdm(runs, desc="Embedding the images of runs"):
         if run.recipe is None:
@@ -138,143 +115,163 @@ def _searches(runs):
         key = run.recipe.images
         try:
             encoder = load_encoder(run.directory)
-            if key not in read:
-                read[key] = scored_images(run.recipe)
-            searched[run.name] = search_all(encoder, read[key])
-        except (ValueError, OSError, ImportError, tf.errors.OpError) as error:
-            words = " ".join(str(error).split())
-            run.notes.append(f"No image could be embedded: {words[:400]}")
+            if key not in images:
+                images[key] = scored_images(run.recipe)
+            searched[run.name] = search_all(encoder, images[key])
+        except (ValueError, OSError, ImportError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            run.notes.append(f"No image could be embedded: {reason[:400]}")
             continue
-        run.notes += read[key].notes
+        run.notes += images[key].notes
         written = (run.scores or {}).get("map_at_r")
-        found = float(np.nanmean(searched[run.name].by_query["map_at_r"]))
-        if written is not None and abs(found - written) > 1e-3:
+        now = float(np.nanmean(searched[run.name].by_query["map_at_r"]))
+        if written is not None and abs(now - written) > 1e-3:
             run.notes.append(
                 f"scores.json has a MAP@R of {written:.4f}, the encoder now "
-                f"reaches {found:.4f}: the images or the encoder have changed."
+                f"reaches {now:.4f}: the images or the encoder have changed."
             )
     return searched
 
 
-def _shown(methods, row, searched):
+def _compared(methods, searched):
+    runs = sum(len(method.runs) for method in methods)
+    text = f"Methods: {len(methods)}, runs: {runs}"
+    if not searched:
+        return f"{text}."
+    images = next(iter(searched.values())).images
+    classes = len(np.unique(images.labels[: images.num_queries]))
+    seeds = "classes and seeds" if runs > len(methods) else "classes, one seed"
+    return (
+        f"{text}, data set: {images.splits.name}. Scores are of "
+        f"{images.num_queries:,} queries of {classes:,} classes that were not "
+        f"trained with, in percent, with 95 % intervals over {seeds}."
+    )
+
+
+def _score_table(rows):
+    """The raw features of the runs, then each method and its gain."""
+    from training.reports.methods import MEASURES, Score
+
+    def text(score, sign=""):
+        if score is None or score.mean is None:
+            return "–"
+        ends = ""
+        if score.low is not None:
+            ends = (
+                f" [{100 * score.low:{sign}.1f}, {100 * score.high:{sign}.1f}]"
+            )
+        return f"{100 * score.mean:{sign}.1f}{ends}"
+
+    table = [["method", *MEASURES.values(), "runs", "gain in MAP@R", "over"]]
+    written = [run.scores or {} for row in rows for run in row.method.runs]
+    raw = next((scores["raw"] for scores in written if "raw" in scores), None)
+    if raw is not None:
+        for name, key in (
+            ("raw features", raw["best"]),
+            ("whitened", "whitened"),
+        ):
+            scores = [
+                text(Score(raw[key].get(measure))) for measure in MEASURES
+            ]
+            table.append([f"{name}, not trained", *scores, "–", "–", "–"])
+    for row in sorted(rows, key=lambda row: bool(row.gains)):
+        gain = text(row.gains.get("map_at_r"), "+")
+        scores = [text(row.scores[name]) for name in MEASURES]
+        base = row.base.name if row.gains else "–"
+        runs = str(len(row.method.runs))
+        table.append([row.method.name, *scores, runs, gain, base])
+    return table
+
+
+def _shown(row, searched):
     """Searches whose queries are shown: the baseline's, then the method's."""
-    names = [] if row is None else [row["name"]]
-    if names and row["gains"]:
-        names.insert(0, row["against"])
-    found = {one.name: one.searches(searched) for one in methods}
-    return {name: found[name][0] for name in names if found.get(name)}
+    if row is None:
+        return {}
+    methods = [row.base, row.method] if row.gains else [row.method]
+    searches = {m.name: m.searches(searched) for m in methods}
+    return {name: found[0] for name, found in searches.items() if found}
 
 
-def _pictured(shown, method, notes):
-    """Returns what the page draws: queries, a map, and their images."""
-    from training.reports.failures import chosen_queries, shown_search
+def _pictured(shown):
+    from training.reports.page import Section, drawn_address
+    from training.reports.queries import chosen_queries, draw_queries
 
-    searches = list(shown.values())
-    images = searches[0].images
-    lists = chosen_queries(searches)
-    queries = sorted({query for some in lists.values() for query in some})
-    answers = []
-    for name, one in shown.items():
-        own: list[str] = []
-        answers.append(shown_search(one, queries, own))
-        notes += [f"{name}: {note}" for note in own]
-    points, names = _whole_classes(images.labels), images.names
-    total = len(images.labels)
-    if len(points) < total:
-        notes.append(
-            f"The map shows {len(points)} of {total} images, whole classes "
-            "chosen at random."
-        )
-    pictured = set(queries)
-    for search in answers:
-        for answer in search["queries"].values():
-            pictured.update(answer["neighbors"])
-    return {
-        "lists": lists,
-        "searches": answers,
-        "points": points,
-        "maps": [embedding_map(s.embeddings[points], method) for s in searches],
-        "thumbnails": _addresses(images, points, THUMBNAIL_SIDE),
-        "pictures": _addresses(images, sorted(pictured), PICTURE_SIDE),
-        "classes": list(images.images.class_names),
-        "images": {
-            image: [int(images.labels[image]), names[image]]
-            for image in sorted(pictured.union(points))
-        },
-    }
-
-
-def _whole_classes(labels):
-    """Positions of all images of random classes, the same every time."""
-    sizes = np.bincount(labels)
-    order = np.random.default_rng(0).permutation(len(sizes))
-    count = max(1, int(np.sum(np.cumsum(sizes[order]) <= MAP_POINTS)))
-    chosen = np.flatnonzero(np.isin(labels, order[:count]))
-    return chosen[:MAP_POINTS].tolist()
-
-
-def embedding_map(embeddings: np.ndarray, method: str) -> dict[str, Any]:
-    """Lays embeddings `(images, size)` out in the plane.
-
-    Dict with `x` and `y`, lists of values in [-1, 1], and `words`, a title.
-    """
-    # t-SNE needs neighbors, and more than one axis.
-    if method == "pca" or min(embeddings.shape) < 5:
-        centered = embeddings - embeddings.mean(axis=0)
-        left, sizes, _ = np.linalg.svd(centered, full_matrices=False)
-        positions = np.zeros((len(embeddings), 2))
-        positions[:, : len(sizes)] = (left * sizes)[:, :2]
-        variances = np.square(sizes)
-        share = variances[:2].sum() / max(variances.sum(), 1e-12)
-        words = f"PCA, {share:.0%} of the variance"
-    else:
-        from sklearn.manifold import TSNE
-        from threadpoolctl import threadpool_limits
-
-        perplexity = min(30.0, (len(embeddings) - 1) / 3)
-        # Threads cost more than they save for so few points.
-        with threadpool_limits(1):
-            positions = TSNE(
-                perplexity=perplexity, init="pca", random_state=0
-            ).fit_transform(embeddings)
-        words = f"t-SNE, perplexity {perplexity:.0f}"
-    positions -= (positions.max(axis=0) + positions.min(axis=0)) / 2
-    x, y = np.round(positions / max(np.abs(positions).max(), 1e-12), 4).T
-    return {"words": words, "x": x.tolist(), "y": y.tolist()}
+    if not shown:
+        return []
+    sections = []
+    for kind, queries in chosen_queries(list(shown.values())).items():
+        if queries:
+            pictures = [
+                (drawn_address(draw_queries(search, queries)), name)
+                for name, search in shown.items()
+            ]
+            text = (
+                f"Queries on the left; {' above, '.join(shown)}"
+                f"{' below' if len(shown) > 1 else ''}. A solid frame is the "
+                "query's class, a dashed one another. A veil covers what is "
+                "not pooled, where the pooling has weights."
+            )
+            sections.append(Section(kind, [text], pictures=pictures))
+    return sections
 
 
 def _curves(methods):
-    curves = []
-    for number, method in enumerate(methods):
-        for run in method.runs:
-            names = dict.fromkeys(name for line in run.history for name in line)
-            values = {n: [line.get(n) for line in run.history] for n in names}
-            if steps := values.pop("step", None):
-                curve = {"run": run.name, "method": number, "steps": steps}
-                curves.append(curve | {"values": values})
-    return curves
+    """One picture of the losses and validation scores of all runs."""
+    from training.pictures.palette import PROTOTYPES, picture
+    from training.reports.page import Section, drawn_address
+
+    names = ("loss", "val_map_at_r")
+    lines = [
+        (
+            number,
+            method.name,
+            [(x["step"], x[name]) for x in run.history if name in x],
+            name,
+        )
+        for number, method in enumerate(methods)
+        for run in method.runs
+        for name in names
+    ]
+    if not any(points for *_, points, _ in lines):
+        return []
+    drawn = io.BytesIO()
+    with picture(drawn, 1, 2, figsize=(11, 3.6)) as axes:
+        for number, label, points, name in lines:
+            axis = axes[0, names.index(name)]
+            axis.set(xlabel="step", title=name)
+            if points:
+                color = PROTOTYPES[number % len(PROTOTYPES)]
+                axis.plot(*zip(*points, strict=True), color=color, label=label)
+        handles, labels = axes[0, 1].get_legend_handles_labels()
+        unique = dict(zip(labels, handles, strict=True))
+        axes[0, 1].legend(unique.values(), unique.keys(), fontsize=9)
+    address = drawn_address(drawn)
+    return [Section("Learning curves", pictures=[(address, "curves")])]
 
 
-def _addresses(images, chosen, side):
-    """Maps the numbers of images to their `data:` addresses."""
-    found = zip(chosen, images.pixels(chosen), strict=True)
-    return {image: data_address(pixels, side) for image, pixels in found}
+def _classes(shown):
+    from training.reports.page import Section
+    from training.reports.queries import MAX_CLASSES, class_rows
+
+    if not shown:
+        return []
+    header = ["class", "images", *shown, "most often confused with"]
+    text = f"MAP@R in percent, the worst first, at most {MAX_CLASSES} classes."
+    table = [header, *class_rows(list(shown.values()))]
+    return [Section("Classes", [text], table)]
 
 
-def _rendered(page, data):
-    from plotly.offline import get_plotlyjs
-
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    # No text of a data set may end the script element that holds it.
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return rendered_page(
-        Path(__file__).parent / "reports" / "templates" / "report.html",
-        mark=REPORT_MARK,
-        data=text,
-        plotly=get_plotlyjs(),
-        **page,
-    )
+def _settings(methods):
+    """Settings of the recipes, those that differ first."""
+    recipes = [method.recipe for method in methods]
+    names = dict.fromkeys(name for recipe in recipes for name in recipe)
+    rows = [
+        [name, *(str(recipe.get(name, "–")) for recipe in recipes)]
+        for name in names
+        if name != "seed"
+    ]
+    rows.sort(key=lambda row: len({*row[1:]}) == 1)
+    return [["setting", *(method.name for method in methods)], *rows]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Images for display: decoded, cropped as they are embedded, encoded."""
 
-import base64
 import io
 
 import numpy as np
@@ -44,9 +43,3 @@ def encoded_image(
     file = io.BytesIO()
     image.save(file, format, quality=80)
     return file.getvalue()
-
-
-def data_address(pixels: np.ndarray, side: int) -> str:
-    """Encodes an image as a `data:` address."""
-    text = base64.b64encode(encoded_image(pixels, side=side)).decode()
-    return f"data:image/webp;base64,{text}"

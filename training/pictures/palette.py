@@ -1,5 +1,6 @@
 """Style of all pictures: Okabe-Ito colors."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,9 +32,9 @@ STYLE = {
 
 @contextmanager
 def picture(
-    path: Path, rows: int = 1, columns: int = 1, **subplots: Any
+    path: Path | io.BytesIO, rows: int = 1, columns: int = 1, **subplots: Any
 ) -> Iterator[Any]:
-    """Draws into a PNG file, with or without a display; makes its folder.
+    """Draws into a PNG file, whose folder is made, or a buffer.
 
     Yields an array `(rows, columns)` of axes. `subplots` are `figsize` and
     arguments of `matplotlib.figure.Figure.subplots`.
@@ -49,6 +50,6 @@ def picture(
         )
         FigureCanvasAgg(figure)
         yield figure.subplots(rows, columns, squeeze=False, **subplots)
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(path, Path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)

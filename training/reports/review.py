@@ -12,11 +12,8 @@ import numpy as np
 
 from keras_gsp.data import ImageSet
 from keras_gsp.retrieval import Suspects
-from training.browsing.page_parts import rendered_page
-from training.pictures.encoding import data_address
-from training.runs.run_directory import write_text
+from training.reports.page import Section, picture_address, write_page
 
-TEMPLATE = Path(__file__).with_name("templates") / "review.html"
 SHOWN = 300  # cards of one kind, at most
 OF_A_CLASS = 3  # pictures that stand for a class
 SIDE = 112
@@ -34,7 +31,7 @@ def write_review(
     lines: Sequence[str],
     images: ImageSet,
     embeddings: np.ndarray,
-    found: Suspects,
+    suspects: Suspects,
     root: Path,
 ) -> dict[str, list[str]]:
     """Writes the page about the suspects among labeled image files.
@@ -43,35 +40,30 @@ def write_review(
     decisions name the images, which have paths, relative to the folder
     `root`. Returns what each card is about, by kind.
     """
-    make = _Cards(images, embeddings, found, root)
+    make = _Cards(images, embeddings, suspects, root)
     makers = make.wrong, make.double, make.outlier, make.merged
-    cards = {
-        kind: [card(one) for one in getattr(found, kind)[:SHOWN]]
-        for kind, card in zip(TITLES, makers, strict=True)
-    }
-    page = rendered_page(
-        TEMPLATE,
-        title=title,
-        titles=TITLES,
-        lines=lines,
-        cards=cards,
-        counts={kind: len(getattr(found, kind)) for kind in cards},
-        classes=images.class_names,
-    )
-    write_text(path, page)
-    return {k: [card["legend"] for card in some] for k, some in cards.items()}
+    legends, sections = {}, [Section("The collection", lines)]
+    for (name, heading), card in zip(TITLES.items(), makers, strict=True):
+        items = getattr(suspects, name)
+        cards = [card(item) for item in items[:SHOWN]]
+        text = f"{len(items)} found, the first {len(cards)} are shown."
+        sections.append(Section(heading, [text], cards=cards))
+        legends[name] = [card["legend"] for card in cards]
+    lead = "Decide on these images, then save the list of decisions."
+    write_page(path, "", f"Review {title}", lead, sections, images.class_names)
+    return legends
 
 
 class _Cards:
     """Makes a card of each suspect: a legend, pictures and choices."""
 
-    def __init__(self, images, embeddings, found, root):
-        self.images, self.found = images, found
+    def __init__(self, images, embeddings, suspects, root):
+        self.images, self.suspects = images, suspects
         self._embeddings = embeddings
         self._names = [os.path.relpath(path, root) for path in images.paths]
 
     def wrong(self, item):
-        other = str(self.found.suggested[item])
+        other = str(self.suspects.suggested[item])
         card = self.outlier(item)
         card["legend"] += f". Is it {other}?"
         card["pictures"] += self._of_class(other, item)
@@ -129,9 +121,10 @@ class _Cards:
         return [self._picture(i, name) for i in members[:OF_A_CLASS]]
 
     def _picture(self, item, caption):
-        from PIL import Image
+        from PIL import Image, ImageOps
 
         with Image.open(self.images.paths[item]) as image:
             image.draft("RGB", (2 * SIDE, 2 * SIDE))
-            pixels = np.asarray(image.convert("RGB"))
-        return {"source": data_address(pixels, SIDE), "caption": caption}
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+        source = picture_address(np.asarray(upright), SIDE)
+        return {"source": source, "caption": caption}

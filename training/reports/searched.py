@@ -41,6 +41,14 @@ class ScoredImages:
             return [f"test/{i}" for i in range(len(self.images))]
         return ["/".join(Path(p).parts[-3:]) for p in self.images.paths]
 
+    def is_same(self, other: "ScoredImages") -> bool:
+        """Whether these are the same queries in the same gallery."""
+        return (
+            self.num_queries == other.num_queries
+            and self.names == other.names
+            and np.array_equal(self.labels, other.labels)
+        )
+
     def pixels(self, chosen: list[int]) -> np.ndarray:
         """Images as an encoder takes them, `(chosen, height, width, 3)`."""
         from training.recipes.batches import evaluation_batches

@@ -13,6 +13,7 @@ from training.recipes.settings import check_fields
 # Module -> extra of the package that installs it.
 EXTRAS = {
     "tensorflow": "tf-cpu",
+    "gradio": "browse",
     "pyarrow": "parquet",
     "keras_hub": "hub",
     "tensorflow_datasets": "datasets",
