@@ -76,7 +76,7 @@ class LabeledBatches:
             check_pair(batch, self.name)
             images, labels = batch
             labels = as_host_array(labels, f"labels of {self.name}")
-            # `evaluation_batches` yields codes of names.
+            # `image_batches` yields codes of names.
             names = getattr(self.dataset, "class_names", None)
             labels = labels if names is None else names[labels]
             length = len(keras.tree.flatten(images)[0])

@@ -93,9 +93,7 @@ def _review(command, lines):
         images = gsp.data.image_folder(command.data_dir, **own)
     usable = gsp.data.readable_images(images.paths, on_error="skip").indices
     images = images.subset(usable)
-    batches = gsp.data.evaluation_batches(
-        images.paths, images.labels, preprocessing=expected
-    )
+    batches = gsp.data.image_batches(images, preprocessing=expected)
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
     name, root = Path(command.data_dir).name, images_root(command.data_dir)

@@ -1,49 +1,63 @@
-"""Decoding of JPEG, PNG, BMP and WebP files, with a limit on their size.
+"""Decoding, cropping and resizing of images, with Pillow.
 
-Format, size and orientation are read from the header before anything is
-decoded: a PNG of 20,000 x 20,000 equal pixels has 48 kB. GIF files are refused:
-TensorFlow unpacks every frame before it returns the first. Byte positions: JPEG
-(ITU T.81, B.1), Exif 2.3 (4.5.4 and 4.6.2), PNG (W3C, sections 5 and 11.2), the
-Windows bitmap header, the WebP container.
+A JPEG is decoded at the smallest of 1, 1/2, 1/4 and 1/8 of its size that still
+has twice the pixels that are wanted; then every image is resized with an
+anti-aliased bilinear filter. So a photograph and its thumbnail come out alike,
+and 12 megapixels cost little more than their thumbnail. `retrieval.serving` has
+the same rule for a SavedModel.
 """
 
-import functools
+import io
+import math
+import re
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from keras_gsp._tensor import Tensor
-from keras_gsp.data import pillow_decoding
-from keras_gsp.data.pillow_decoding import WHITE, check_num_pixels
-from keras_gsp.data.untuned import has_tensorflow, tf
-
 MAX_PIXELS = 50_000_000
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+IMAGE_ENDINGS += (".avif", ".heic", ".heif")
+# What transparent pixels are drawn on: red, green, blue.
+WHITE = (255, 255, 255)
 
-# Other decoders, such as Pillow's, give the same pixels.
-_TRANSFORM = "INTEGER_ACCURATE"
-
-JPEG, PNG, BMP, WEBP, UNKNOWN = range(5)
-# The word before the Exif data, by format.
-_EXIF_WORDS = {JPEG: "Exif\0\0", PNG: "eXIf", WEBP: "EXIF"}
+_FORMATS = ["JPEG", "PNG", "BMP", "WEBP", "AVIF"]
+_JPEG = "JPEG", "MPO"  # A camera may append previews to a JPEG.
+_IS_HEIF = re.compile(rb"....ftyp(heic|heix|heim|heis|hevc|mif1|msf1)", re.S)
+# Where Exif data begin, by format.
+_TIFF = rb"(?:Exif\0\0)?(II\*\0|MM\0\*)"
+_EXIF = {
+    "JPEG": re.compile(rb"Exif\0\0" + _TIFF, re.S),
+    "PNG": re.compile(rb"eXIf" + _TIFF, re.S),
+    "WEBP": re.compile(rb"EXIF.{4}" + _TIFF, re.S),
+}
 _EXIF_BYTES = 2**16
 _ORIENTATION_TAG = 0x0112
 # By orientation, from 1: transpose, flip vertically, flip horizontally.
-_MOVES = [[0, 0, 0]] * 2 + [[0, 0, 1], [0, 1, 1], [0, 1, 0]]
-_MOVES += [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1]]
+MOVES = [[0, 0, 0]] * 2 + [[0, 0, 1], [0, 1, 1], [0, 1, 0]]
+MOVES += [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1]]
+
+Sides = tuple[int, int]
 
 
-def image_size(contents: bytes) -> tuple[int, int]:
+def check_num_pixels(height: int, width: int, max_pixels: int) -> None:
+    """Raises `ValueError` for an image of more than `max_pixels` pixels."""
+    if height * width > max_pixels:
+        raise ValueError(
+            f"An image must have at most max_pixels={max_pixels} pixels. "
+            f"Received: {width} x {height}."
+        )
+
+
+def image_size(contents: bytes) -> Sides:
     """Returns height and width of an encoded image, without decoding it.
 
     In pixels, after the Exif orientation is applied. Another format or a
     damaged header is a `ValueError`; `decode_image` has an example.
     """
-    if not has_tensorflow():
-        return pillow_decoding.image_size(contents)
-    height, width, orientation = _read_header(contents)
-    return (width, height) if orientation >= 5 else (height, width)
+    image, orientation = _opened(contents)
+    return image.size if orientation >= 5 else image.size[::-1]
 
 
 def decode_image(
@@ -55,7 +69,8 @@ def decode_image(
     """Decodes a whole image, upright, unless it is too large.
 
     Args:
-        contents: bytes of a JPEG, PNG, BMP or WebP file.
+        contents: bytes of a JPEG, PNG, BMP, WebP or AVIF file, or with
+            `pip install "keras-gsp[heif]"` of a HEIC file.
         max_pixels: largest number of pixels to decode.
         background: color behind transparent pixels, red, green and blue in
             [0, 255].
@@ -67,372 +82,216 @@ def decode_image(
     Example:
 
     ```python
+    import io
     import numpy as np
-    import tensorflow as tf
+    from PIL import Image
     import keras_gsp as gsp
 
-    picture = tf.io.encode_png(np.zeros((30, 40, 3), "uint8")).numpy()
-    assert gsp.data.image_size(picture) == (30, 40)
-    assert gsp.data.decode_image(picture).shape == (30, 40, 3)
+    file = io.BytesIO()
+    Image.fromarray(np.zeros((30, 40, 3), "uint8")).save(file, "PNG")
+    assert gsp.data.image_size(file.getvalue()) == (30, 40)
+    assert gsp.data.decode_image(file.getvalue()).shape == (30, 40, 3)
     ```
     """
-    if not has_tensorflow():
-        return pillow_decoding.decoded(contents, max_pixels, background)
-    height, width, orientation = _read_header(contents)
-    check_num_pixels(height, width, max_pixels)
-    try:
-        pixels = _decoder(3)(tf.constant(contents), tf.constant(background))
-        return _upright(pixels, tf.constant(orientation)).numpy()
-    except tf.errors.OpError as error:
-        raise ValueError(
-            f"`contents` must be a whole image. Received: {first_words(error)}."
-        ) from error
+    return cut_encoded(
+        contents,
+        lambda height, width: (0, 0, height, width),
+        lambda height, width: (height, width),
+        max_pixels=max_pixels,
+        background=background,
+    )
 
 
-def _read_header(contents: bytes) -> tuple[int, int, int]:
-    """Reads height and width as stored, and the orientation (1 to 8)."""
-    try:
-        header = _header_function()(tf.constant(contents))
-        height, width, orientation = header.numpy().tolist()
-    except tf.errors.OpError as error:
-        raise ValueError(
-            "`contents` must begin as an image. "
-            f"Received: {first_words(error)}."
-        ) from error
-    if min(height, width) < 1:
-        raise ValueError(
-            "`contents` must be a JPEG, PNG, BMP or WebP file. Received: "
-            f"{len(contents)} bytes that begin with {contents[:8]!r}."
-        )
-    return height, width, orientation
-
-
-def upright_sides(contents: Tensor) -> Tensor:
-    """Returns height and width of a file's upright image, (2,) int64."""
-    header = tf.cast(_header_function()(contents), "int64")
-    return tf.where(header[2] >= 5, header[1::-1], header[:2])
-
-
-def first_words(error: Exception) -> str:
-    """Returns TensorFlow's reason for an error, without its stack."""
-    text = getattr(error, "message", None) or str(error)
-    if "Detected at node" in text:
-        text = text.split("\n\n")[-1]
-    text = text.split("}} ")[-1].split(" [Op")[0]
-    return text.strip().splitlines()[0][:90]
+def check_image(contents: bytes, max_pixels: int) -> None:
+    """Raises `ValueError` unless a file can be decoded; reads all its bytes."""
+    cut_encoded(
+        contents,
+        lambda height, width: (0, 0, height, width),
+        lambda height, width: (1, 1),
+        max_pixels=max_pixels,
+    )
 
 
 def cut_encoded(
-    contents: Tensor,
-    size: tuple[int | None, int | None],
-    window: Callable[[Tensor, Tensor], Tensor],
+    contents: bytes,
+    window: Callable[[int, int], Any],
+    size: Callable[[int, int], Sides],
     *,
     channels: int = 3,
     max_pixels: int = MAX_PIXELS,
     background: tuple[int, int, int] = WHITE,
-) -> Any:
-    """Decodes a window of an encoded image and resizes it, if a size is given.
+) -> np.ndarray:
+    """Decodes a window of an encoded image and resizes it.
 
-    `window` maps the upright image's height and width to (top, left, height,
-    width), in pixels. Only the window of a JPEG is decoded. All files come out
-    with three channels, or one, uint8. A damaged or too large image, another
-    format and an animated WebP file are an `InvalidArgumentError` when it runs.
+    `window` maps height and width of the upright image to (top, left, height,
+    width), `size` maps those of the window to those of the result.
     """
-
-    def plain():
-        shape = tf.io.extract_jpeg_shape(contents)
-        checked = _small_enough(contents, shape[:2], max_pixels)
-        return _cropped_jpeg(checked, window(shape[0], shape[1]), channels)
-
-    # TensorFlow walks over the operations of a branch that is not taken too,
-    # unless it is a function of its own: that would cost more than a small
-    # image takes to decode.
-    @_own_function
-    def general():
-        header = _header_function()(contents)
-        checked = _small_enough(contents, header[:2], max_pixels)
-        height, width, orientation = tf.unstack(header)
-        sides = tf.where(orientation >= 5, [width, height], [height, width])
-        place = window(sides[0], sides[1])
-        place = _stored_window(place, height, width, orientation)
-
-        def decoded():
-            return _decoder(channels)(checked, tf.constant(background))
-
-        pixels = tf.cond(
-            _image_kind(contents) == JPEG,
-            lambda: _cropped_jpeg(checked, place, channels),
-            lambda: _slice(decoded(), place),
-        )
-        return _upright(pixels, orientation)
-
-    pixels = tf.cond(_is_plain_jpeg(contents), plain, general)
-    return _resized(tf.ensure_shape(pixels, [None, None, channels]), size)
-
-
-def _cropped_jpeg(contents, window, channels):
-    return tf.image.decode_and_crop_jpeg(
-        contents, window, channels=channels, dct_method=_TRANSFORM
-    )
-
-
-def _small_enough(contents, sides, max_pixels):
-    """Returns contents, once their image has pixels and not too many."""
-    # Not `tf.debugging.assert_...`, which costs more than a small image.
-    is_image = tf.reduce_min(sides) > 0
-    is_small = tf.reduce_prod(tf.cast(sides, "int64")) <= max_pixels
-    limit = f"more than max_pixels={max_pixels} pixels"
-    checks = [
-        tf.debugging.Assert(is_image, ["no image, or a damaged header"]),
-        tf.debugging.Assert(is_small, [limit]),
-    ]
-    # Else the decoder, which has no side effect, would not wait.
-    with tf.control_dependencies(checks):
-        return tf.identity(contents)
+    image, orientation = _opened(contents)
+    is_turned, is_upside_down, is_mirrored = MOVES[orientation]
+    width, height = image.size
+    check_num_pixels(height, width, max_pixels)
+    sides = (width, height) if is_turned else (height, width)
+    top, left, *sides = map(int, window(*sides))
+    target = size(*sides)
+    if is_turned:
+        top, left, sides, target = left, top, sides[::-1], target[::-1]
+    if is_upside_down:
+        top = height - top - sides[0]
+    if is_mirrored:
+        left = width - left - sides[1]
+    scale = 1
+    if image.format in _JPEG:
+        scale = decoding_scale(sides, target)
+        mode = "L" if channels == 1 else None
+        image.draft(mode, (width // scale, height // scale))
+    image = _converted(image, channels, background)
+    ends = top + sides[0], left + sides[1]
+    pixels = _resized(image, (top, left), ends, target, scale)
+    pixels = pixels[:: 1 - 2 * is_upside_down, :: 1 - 2 * is_mirrored]
+    if is_turned:
+        pixels = pixels.swapaxes(0, 1)
+    return np.ascontiguousarray(pixels)
 
 
 def cut_array(
-    image: Tensor,
-    size: tuple[int | None, int | None],
-    window: Callable[[Tensor, Tensor], Tensor],
-) -> Tensor:
+    pixels: np.ndarray,
+    window: Callable[[int, int], Any],
+    size: Callable[[int, int], Sides],
+) -> np.ndarray:
     """As `cut_encoded`, of pixels (height, width, channels), uint8."""
-    height, width = tf.shape(image)[0], tf.shape(image)[1]
-    pixels = _slice(image, window(height, width))
-    return _resized(tf.ensure_shape(pixels, [None, None, image.shape[2]]), size)
+    from PIL import Image
 
-
-def _resized(pixels, size):
-    """Resizes bilinearly and rounds back to uint8."""
-    if None in size:
+    top, left, height, width = map(int, window(*pixels.shape[:2]))
+    pixels = pixels[top : top + height, left : left + width]
+    target = size(height, width)
+    if target == (height, width):
         return pixels
-    # Without anti-aliasing, as the papers' code: it takes ten times as long.
-    result = tf.image.resize(pixels, size)
-    return tf.saturate_cast(tf.round(result), "uint8")
+    # Pillow has images of three channels and of one.
+    parts = [pixels]
+    if pixels.shape[2] != 3:
+        parts = np.split(pixels, pixels.shape[2], axis=2)
+        parts = [part[..., 0] for part in parts]
+    images = [Image.fromarray(np.ascontiguousarray(part)) for part in parts]
+    resized = [_resized(x, (0, 0), (height, width), target) for x in images]
+    return resized[0] if len(resized) == 1 else np.concatenate(resized, axis=2)
 
 
-def _stored_window(window, height, width, orientation):
-    """Maps a window of the upright image to the image as stored."""
-    is_turned, is_upside_down, is_mirrored = _moves(orientation)
-    window = tf.where(is_turned, tf.gather(window, [1, 0, 3, 2]), window)
-    top, left, rows, columns = tf.unstack(window)
-    top = tf.where(is_upside_down, height - top - rows, top)
-    left = tf.where(is_mirrored, width - left - columns, left)
-    return tf.stack([top, left, rows, columns])
+def decoding_scale(sides: Any, target: Any) -> int:
+    """Returns by how much a JPEG is decoded smaller: 1, 2, 4 or 8."""
+    ratio = min(s / (2 * t) for s, t in zip(sides, target, strict=True))
+    return max(scale for scale in (1, 2, 4, 8) if scale <= max(ratio, 1))
 
 
-def _upright(pixels, orientation):
-    """Turns stored pixels upright; sides change places from 5 to 8."""
-    is_turned, is_upside_down, is_mirrored = _moves(orientation)
-    axes = tf.boolean_mask([0, 1], tf.stack([is_upside_down, is_mirrored]))
-    order = tf.where(is_turned, [1, 0, 2], [0, 1, 2])
-    result = tf.transpose(tf.reverse(pixels, axes), order)
-    return tf.ensure_shape(result, [None, None, pixels.shape[2]])
-
-
-@functools.cache
-def _header_function():
-    """A traced function from bytes to height, width and orientation."""
-
-    def read(contents, kind):
-        orientation = _orientation(contents, kind)
-        return tf.concat([_stored_size(contents, kind), orientation[None]], 0)
-
-    @_own_function
-    def header(contents):
-        kinds = range(UNKNOWN + 1)
-        branches = [functools.partial(read, contents, kind) for kind in kinds]
-        found = tf.switch_case(_image_kind(contents), branches)
-        return tf.ensure_shape(found, [3])
-
-    return header.get_concrete_function(tf.TensorSpec([], "string"))
-
-
-@functools.cache
-def _decoder(channels):
-    """A traced function from bytes and a background to pixels as stored."""
-
-    def decode(contents, num_channels):
-        image = tf.io.decode_image(
-            contents, channels=num_channels, expand_animations=False
+def _opened(contents):
+    """Returns an image whose header was read, and its orientation, 1 to 8."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'Reading images takes Pillow: `pip install "pillow>=11.3"`.',
+            name=error.name,
+        ) from error
+    if _IS_HEIF.match(contents):
+        _register_heif()
+    try:
+        formats = [*_FORMATS, "HEIF"] if "HEIF" in Image.OPEN else _FORMATS
+        image = Image.open(io.BytesIO(contents), formats=formats)
+    except Image.DecompressionBombError as error:
+        raise ValueError(
+            f"An image must have at most max_pixels pixels. Received: {error}"
+        ) from error
+    except (OSError, SyntaxError, ValueError, struct.error) as error:
+        raise ValueError(
+            "`contents` must be a JPEG, PNG, BMP, WebP, AVIF or HEIC file. "
+            f"Received: {len(contents)} bytes that begin with {contents[:8]!r}."
+        ) from error
+    if image.format == "WEBP" and getattr(image, "is_animated", False):
+        raise ValueError(
+            "`contents` must be a whole image. Received: an animated file."
         )
-        return tf.ensure_shape(image, [None, None, num_channels])
-
-    def gray(pixels):
-        return tf.image.rgb_to_grayscale(pixels) if channels == 1 else pixels
-
-    def shown(contents, background, is_png):
-        """A file that may be transparent."""
-        pixels = decode(contents, 4)
-        color, alpha = pixels[..., :3], tf.cast(pixels[..., 3:], "int32")
-        is_gray, opaque = is_png and channels == 1, 255
-        if is_png:
-            # TensorFlow fills in the alpha of 1, 2 and 4 bits unscaled.
-            bits = tf.minimum(_number(contents, 24, 1), 8)
-            opaque = tf.bitwise.left_shift(1, bits) - 1
-        is_opaque = tf.reduce_all(alpha == opaque)
-        return tf.cond(
-            is_opaque | (tf.reduce_min(alpha) == 255),
-            # Only JPEG and PNG decode to gray values themselves.
-            lambda: decode(contents, 1) if is_gray else gray(color),
-            lambda: gray(_drawn(color, alpha, background)),
-        )
-
-    @_own_function
-    def decoded(contents, background):
-        kind = _image_kind(contents)
-        # With 4 channels TensorFlow 2.20 takes animated WebP files too, and
-        # writes outside its memory.
-        branches = [
-            (kind == PNG, lambda: shown(contents, background, True)),
-            (
-                (kind == WEBP) & _is_clear_webp(contents),
-                lambda: shown(contents, background, False),
-            ),
-            (
-                kind == JPEG,
-                lambda: tf.image.decode_jpeg(
-                    contents, channels=channels, dct_method=_TRANSFORM
-                ),
-            ),
-        ]
-        return tf.case(branches, default=lambda: gray(decode(contents, 3)))
-
-    return decoded.get_concrete_function(
-        tf.TensorSpec([], "string"), tf.TensorSpec([3], "int32")
-    )
+    return image, _orientation(image, contents)
 
 
-def _drawn(color, alpha, background):
-    """Draws partly transparent pixels on a background, rounded to uint8."""
-    mixed = tf.cast(color, "int32") * alpha + background * (255 - alpha)
-    return tf.cast((mixed + 127) // 255, "uint8")
+def _register_heif():
+    try:
+        import pillow_heif
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "HEIC files are read by pillow-heif: install it with "
+            '`pip install "keras-gsp[heif]"`. Received: a HEIC file.'
+        ) from error
+    pillow_heif.register_heif_opener()
 
 
-def _is_clear_webp(contents):
-    """Whether a WebP file is one image that may be transparent."""
-    word = _bytes(contents, 12, 4)
-    # Flags of an extended file: 2 for an animation, 16 for transparency.
-    is_extended = (word == b"VP8X") & (_number(contents, 20, 1) & 18 == 16)
-    is_lossless = (word == b"VP8L") & (_number(contents, 24, 1) & 16 == 16)
-    return is_extended | is_lossless
-
-
-def _own_function(function):
-    """Makes a function that TensorFlow does not copy into its caller."""
-    return tf.function(
-        function, autograph=False, experimental_attributes={"_noinline": True}
-    )
-
-
-def _moves(orientation):
-    """Returns whether to transpose, to flip vertically and horizontally."""
-    return tf.unstack(tf.gather(_MOVES, orientation) == 1)
-
-
-def _slice(image, window):
-    top, left, height, width = (window[i] for i in range(4))
-    return image[top : top + height, left : left + width]
-
-
-def _is_plain_jpeg(contents):
-    """Whether a JPEG has no orientation: tables follow its JFIF segment."""
-    start = b"\xff\xd8\xff\xe0\0\x10JFIF\0"
-    is_jfif = _bytes(contents, 0, len(start)) == start
-    return is_jfif & (_bytes(contents, 20, 2) == b"\xff\xdb")
-
-
-def _image_kind(contents):
-    """Returns the format by the first bytes, int32 scalar."""
-
-    def holds(at, word):
-        return _bytes(contents, at, len(word)) == word
-
-    found = [
-        holds(0, b"\xff\xd8\xff"),
-        holds(0, b"\x89PNG\r\n\x1a\n"),
-        holds(0, b"BM"),
-        holds(0, b"RIFF") & holds(8, b"WEBP"),
-        tf.constant(True),
-    ]
-    return tf.argmax(tf.cast(tf.stack(found), "int32"), output_type="int32")
-
-
-def _stored_size(contents, kind):
-    """Reads height and width as stored, (2,); zeros or less if damaged."""
-    number = functools.partial(_number, contents)
-    if kind == JPEG:
-        return tf.io.extract_jpeg_shape(contents)[:2]
-    if kind == PNG:
-        sides = _bytes(contents, 16, 8)
-        return tf.io.decode_raw(sides, "int32", little_endian=False)[::-1]
-    if kind == BMP:
-        # Rows are stored upwards where the height is positive, else down.
-        return tf.abs(tf.stack([number(22, 4), number(18, 4)]))
-    if kind == WEBP:
-        bits = number(21, 4)
-        sizes = [
-            [number(27, 3) + 1, number(24, 3) + 1],
-            [bits // 2**14 % 2**14 + 1, bits % 2**14 + 1],
-            [number(28, 2) % 2**14, number(26, 2) % 2**14],
-        ]
-        is_it = tf.constant(["VP8X", "VP8L", "VP8 "]) == _bytes(contents, 12, 4)
-        return tf.reduce_sum(tf.where(is_it[:, None], sizes, 0), axis=0)
-    return tf.zeros(2, "int32")
-
-
-def _orientation(contents, kind):
-    """Reads the orientation, 1 (as stored) to 8; 1 where none is valid."""
-    # The first word of Exif with a TIFF header after it begins the data. To
-    # follow the segments would cost more than decoding a small image.
-    if kind not in _EXIF_WORDS:
-        return tf.constant(1)
-    if kind == JPEG:  # These data are at its beginning.
-        contents = tf.strings.substr(contents, 0, 2**20)
-    # The limit is for hostile files, which repeat the word.
-    blocks = tf.strings.split(contents, _EXIF_WORDS[kind], maxsplit=64)
-    blocks = tf.strings.substr(blocks, 0, _EXIF_BYTES)
-    if kind == WEBP:  # the length of the chunk
-        blocks = tf.strings.regex_replace(blocks, r"^\C{4}", "")
-    # Some writers repeat the word of JPEG files.
-    blocks = tf.strings.regex_replace(blocks, r"^Exif\x00\x00", "")
-    is_tiff = tf.strings.regex_full_match(blocks, r"(II\*\x00|MM\x00\*)\C*")
-    blocks = tf.boolean_mask(blocks, is_tiff)
-    return tf.cond(
-        tf.size(blocks) > 0,
-        lambda: _tiff_orientation(blocks[0]),
-        lambda: tf.constant(1),
-    )
+def _orientation(image, contents):
+    """Reads the Exif orientation as the graph decoder does; 1 if none."""
+    pattern = _EXIF.get("JPEG" if image.format in _JPEG else image.format)
+    if pattern is None:
+        value = image.getexif().get(_ORIENTATION_TAG, 1)
+        return value if value in range(1, 9) else 1
+    # A JPEG has these data at its beginning.
+    end = 2**20 if image.format in _JPEG else len(contents)
+    found = pattern.search(contents, 0, end)
+    start = found.start(1) if found else end
+    return _tiff_orientation(contents[start : start + _EXIF_BYTES])
 
 
 def _tiff_orientation(block):
     """Reads the orientation from the first directory of a TIFF block."""
-    # Zeros follow the block: what lies outside reads as 0.
-    data = tf.io.decode_raw(block + b"\0" * 2 * _EXIF_BYTES, "uint8")
-    data = tf.cast(data[: _EXIF_BYTES + 32], "int32")
-    is_little = data[0] == ord("I")
-    # The number of two bytes at each place.
-    order = tf.where(is_little, [1, 256], [256, 1])
-    words = order[0] * data[:-1] + order[1] * data[1:]
-    first, last = tf.where(is_little, [4, 6], [6, 4]), _EXIF_BYTES
-    directory = words[first[0]] + 2**16 * tf.minimum(words[first[1]], 1)
-    directory = tf.minimum(directory, last)
-    places = directory + 2 + 12 * tf.range(words[directory])
-    places = tf.boolean_mask(places, places < last)
-    # Tag, type (3: two bytes), the number of values and the first one.
-    is_it = tf.gather(words, places) == _ORIENTATION_TAG
-    is_it &= tf.gather(words, places + 2) == 3
-    value = tf.reduce_max(tf.where(is_it, tf.gather(words, places + 8), 0))
-    return tf.where((value >= 1) & (value <= 8), value, 1)
+    order = "<" if block.startswith(b"II") else ">"
+    number = {3: "H", 4: "I"}  # by type of the value
+    try:
+        (start,) = struct.unpack_from(order + "I", block, 4)
+        (count,) = struct.unpack_from(order + "H", block, start)
+        for at in range(start + 2, start + 2 + 12 * count, 12):
+            tag, form = struct.unpack_from(order + "HH", block, at)
+            if tag == _ORIENTATION_TAG and form in number:
+                (value,) = struct.unpack_from(
+                    order + number[form], block, at + 8
+                )
+                return value if 1 <= value <= 8 else 1
+    except struct.error:
+        pass
+    return 1
 
 
-def _number(contents, at, length):
-    """Reads an integer whose least significant byte comes first, int32."""
-    padded = _bytes(contents, at, length) + b"\0" * (4 - length)
-    return tf.io.decode_raw(padded, "int32")[0]
+def _converted(image, channels, background):
+    """Decodes an image to gray or to red, green and blue."""
+    from PIL import Image
+
+    try:
+        image.load()
+    except (OSError, SyntaxError, ValueError, struct.error) as error:
+        raise ValueError(
+            f"`contents` must be a whole image. Received: {error}."
+        ) from error
+    clear = image.info.get("transparency")
+    if image.mode.startswith("I"):  # 16 bits of gray
+        gray = np.asarray(image).astype("int64")
+        image = Image.fromarray((gray >> 8).astype("uint8"))
+        if isinstance(clear, int):
+            image.putalpha(Image.fromarray(255 * (gray != clear).astype("u1")))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        behind = Image.new("RGBA", image.size, (*background, 255))
+        image = Image.alpha_composite(behind, image)
+    mode = "L" if channels == 1 else "RGB"
+    return image if image.mode == mode else image.convert(mode)
 
 
-def _bytes(contents, at, length):
-    """Returns some bytes, zeros beyond the end."""
-    padded = tf.strings.substr(contents, 0, at + length) + b"\0" * (at + length)
-    return tf.strings.substr(padded, at, length)
+def _resized(image, start, end, target, scale=1):
+    """Resizes a window, in pixels before `image` was scaled, to an array."""
+    from PIL import Image
+
+    top, left, bottom, right = (edge / scale for edge in (*start, *end))
+    # Nothing outside of the window is seen, but for a part of a pixel.
+    corner = math.floor(left), math.floor(top)
+    crop = *corner, math.ceil(right), math.ceil(bottom)
+    if crop != (0, 0, *image.size):
+        image = image.crop(crop)
+    if image.size != target[::-1] or scale > 1:
+        box = left, top, right, bottom
+        box = [edge - corner[n % 2] for n, edge in enumerate(box)]
+        image = image.resize(target[::-1], Image.Resampling.BILINEAR, box)
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[..., None]

@@ -1,6 +1,7 @@
 """How images are cropped and resized for an encoder, as one object."""
 
 import dataclasses
+import inspect
 from typing import Any
 
 import keras
@@ -8,13 +9,11 @@ import numpy as np
 
 from keras_gsp._checks import check_choice, check_count, is_integer
 from keras_gsp._compat import layers_at_any_depth
-from keras_gsp._tensor import Tensor
-from keras_gsp.data import crops, pillow_decoding
+from keras_gsp.data.crops import Window, center_window
 from keras_gsp.data.decoding import MAX_PIXELS, WHITE, cut_array, cut_encoded
-from keras_gsp.data.untuned import has_tensorflow
 
 # What decides which pixels an encoder sees.
-CUT = "height", "width", "crop_fraction", "background"
+CUT = "height", "width", "shorter_side", "background"
 
 
 @keras.saving.register_keras_serializable("keras_gsp")
@@ -23,18 +22,20 @@ class Preprocessing:
     """Crops and resizes images as an encoder expects them.
 
     The image is turned upright (Exif orientation), scaled until its shorter
-    side has `resize` pixels, and cropped to its central `size` pixels, all in
-    one bilinear resize. Pixels stay uint8 in [0, 255]; an encoder that needs
-    another range has a layer for it, which `build_encoder` adds for a `scale`
-    or an `offset`. `from_converter` reads all from a preset of keras-hub.
+    side has `shorter_side` pixels, and cropped to its central `image_size`
+    pixels, all in one anti-aliased bilinear resize. Pixels stay uint8 in [0,
+    255]; an encoder that needs another range has a layer for it, which
+    `build_encoder` adds for a `scale` or an `offset`. `for_application` and
+    `from_converter` know them for Keras' models and presets of keras-hub.
 
     Args:
-        size: side of the result in pixels, or (height, width). `None`, with
-            `resize=None`: each image whole, at its own size, in batches of
-            one, for a model such as `TwoLooks` that resizes itself.
-        resize: length of the shorter side before the crop, in pixels, at
-            least `size`. Equal to `size`: the largest centered square.
-            `None`: the whole image, whose proportions change.
+        image_size: side of the result in pixels, or (height, width). `None`:
+            each image whole, in its own proportions, in batches of one, for a
+            model such as `TwoLooks` that resizes itself.
+        shorter_side: length of the shorter side before the crop, in pixels, at
+            least `image_size`. Equal to `image_size`: the largest centered
+            square. `None`: the whole image, whose proportions change. With
+            `image_size=None` a larger image is reduced to it; `None`: none is.
         channels: 3, or 1 for gray values.
         max_pixels: largest number of pixels of a file to decode.
         background: color behind transparent pixels of a file: red, green and
@@ -43,7 +44,7 @@ class Preprocessing:
             adds then: a number or one for each channel. Default 1.0 and 0.0.
 
     Raises:
-        ValueError: a size above `resize`, or a number out of its range.
+        ValueError: a size above `shorter_side`, or a number out of its range.
 
     Example:
 
@@ -51,15 +52,15 @@ class Preprocessing:
     import numpy as np
     import keras_gsp as gsp
 
-    preprocessing = gsp.data.Preprocessing(32, 36)
+    preprocessing = gsp.data.Preprocessing(32, shorter_side=36)
     pixels = np.zeros((5, 40, 50, 3), "uint8")
-    batches = gsp.data.evaluation_batches(pixels, preprocessing=preprocessing)
-    assert next(iter(batches)).shape == (5, 32, 32, 3)
+    batches = gsp.data.image_batches(pixels, preprocessing=preprocessing)
+    assert batches[0].shape == (5, 32, 32, 3)
     ```
     """
 
-    size: int | tuple[int, int] | None = 227
-    resize: float | None = 256
+    image_size: int | tuple[int, int] | None
+    shorter_side: float | None = None
     _: dataclasses.KW_ONLY
     channels: int = 3
     max_pixels: int = MAX_PIXELS
@@ -68,22 +69,22 @@ class Preprocessing:
     offset: float | tuple[float, ...] = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("size", "background", "scale", "offset"):
+        for name in ("image_size", "background", "scale", "offset"):
             if isinstance(getattr(self, name), list):  # as JSON keeps a tuple
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         sides = self._sides()
-        is_open = (self.size, self.resize) == (None, None)
         are_counts = all(is_integer(side, least=1) for side in sides)
-        if not (is_open or are_counts and len(sides) == 2):
+        if self.image_size is not None and not (are_counts and len(sides) == 2):
             raise ValueError(
-                "`size` must be an integer of at least 1, (height, width), or "
-                "None with resize=None. Received: "
-                f"size={self.size}, resize={self.resize}."
+                "`image_size` must be an integer of at least 1, (height, "
+                f"width), or None. Received: image_size={self.image_size}."
             )
-        if self.resize is not None and max(sides) > self.resize:
+        least = 1 if self.image_size is None else max(sides)
+        if self.shorter_side is not None and least > self.shorter_side:
             raise ValueError(
-                "`size` must be in [1, resize]. Received: "
-                f"size={self.size}, resize={self.resize}."
+                "`shorter_side` must be at least `image_size`. Received: "
+                f"image_size={self.image_size}, "
+                f"shorter_side={self.shorter_side}."
             )
         check_choice(1, 3, channels=self.channels)
         check_count(max_pixels=self.max_pixels)
@@ -95,6 +96,45 @@ class Preprocessing:
             )
 
     @classmethod
+    def for_application(
+        cls,
+        name: str,
+        image_size: int | tuple[int, int] = 224,
+        shorter_side: float | None = None,
+        **options: Any,
+    ) -> "Preprocessing":
+        """Returns the pixel range of a model of `keras.applications`.
+
+        `name` is that of the model's class, `"MobileNetV2"`. Raises
+        `ValueError` for another name, and for a model that reads blue first
+        (`"ResNet50"`, `"VGG16"`), which takes a layer of your own.
+        """
+        model = getattr(keras.applications, name, None)
+        module = inspect.getmodule(model)
+        if not inspect.isfunction(model) or module is None:
+            raise ValueError(
+                "`name` must be a model of `keras.applications`, as "
+                f'"MobileNetV2". Received: name={name!r}.'
+            )
+        colors = np.concatenate([np.zeros((1, 3)), 255.0 * np.eye(3)])
+        black, *rest = module.preprocess_input(
+            colors[None], data_format="channels_last"
+        )[0]
+        scale = (np.array(rest) - black) / 255.0
+        if np.any(scale != np.diag(np.diag(scale))):
+            raise ValueError(
+                "`name` must be a model that reads red, green and blue. "
+                f"Received: name={name!r}, which reads blue first; put "
+                "`preprocess_input` of its module into a layer."
+            )
+        scales, offsets = np.diag(scale).tolist(), black.tolist()
+        ranges = {
+            "scale": scales[0] if len({*scales}) == 1 else tuple(scales),
+            "offset": offsets[0] if len({*offsets}) == 1 else tuple(offsets),
+        }
+        return cls(image_size, shorter_side, **(ranges | options))
+
+    @classmethod
     def from_converter(
         cls, converter: Any, size: int | tuple[int, int] | None = None
     ) -> "Preprocessing":
@@ -104,8 +144,8 @@ class Preprocessing:
         `ValueError` for one without size, that pads, or that crops to a
         rectangle. Images are resized bilinearly whatever its `interpolation`.
         """
-        found: Any = size or converter.image_size or ()
-        sides: Any = (found, found) if is_integer(found) else tuple(found)
+        size = size or converter.image_size or ()
+        sides: Any = (size, size) if is_integer(size) else tuple(size)
         crops_to = converter.crop_to_aspect_ratio
         pads = getattr(converter, "pad_to_aspect_ratio", False)
         if not sides or pads or (crops_to and sides[0] != sides[1]):
@@ -134,35 +174,34 @@ class Preprocessing:
     @property
     def crop_fraction(self) -> float | None:
         """Side of the kept square over the shorter side; `None`: all kept."""
-        return self.resize and max(self._sides()) / self.resize
+        if self.image_size is None or self.shorter_side is None:
+            return None
+        return max(self._sides()) / self.shorter_side
 
-    def decode(self, contents: Tensor, window: Any = None) -> Tensor:
+    def decode(self, contents: bytes, window: Any = None) -> np.ndarray:
         """Decodes one file, bytes: turn upright, crop, resize.
 
         `window` maps height and width to another crop (top, left, height,
-        width) than the central one. Returns (height, width, channels), uint8,
-        a TensorFlow tensor; without TensorFlow a NumPy array. A damaged image,
-        another format, or more than `max_pixels` are an InvalidArgumentError
-        of TensorFlow when it runs; without TensorFlow a ValueError.
+        width) than the central one. Returns (height, width, channels), uint8.
+        A damaged image, another format, or more than `max_pixels` are a
+        `ValueError`.
         """
-        is_tensor = has_tensorflow()
-        decode = cut_encoded if is_tensor else pillow_decoding.cut_encoded
-        return decode(
+        return cut_encoded(
             contents,
-            (self.height, self.width),
-            window or crops.evaluation_window(self.crop_fraction),
+            window or self.window,
+            self._target,
             channels=self.channels,
             max_pixels=self.max_pixels,
             background=self.background,
         )
 
-    def cut(self, image: Tensor, window: Any = None) -> Tensor:
+    def cut(self, image: np.ndarray, window: Any = None) -> np.ndarray:
         """As `decode`, of pixels (height, width, channels), uint8."""
-        window = window or crops.evaluation_window(self.crop_fraction)
-        if not has_tensorflow():
-            sides = self.height, self.width
-            return pillow_decoding.cut(image, window(*image.shape[:2]), sides)
-        return cut_array(image, (self.height, self.width), window)
+        return cut_array(image, window or self.window, self._target)
+
+    def window(self, height: int, width: int) -> Window:
+        """Returns the crop of an image: top, left, height and width."""
+        return center_window(height, width, self.crop_fraction)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the arguments of the constructor."""
@@ -174,7 +213,25 @@ class Preprocessing:
         return cls(**config)
 
     def _sides(self) -> tuple[Any, ...]:
-        return self.size if isinstance(self.size, tuple) else (self.size,) * 2
+        size = self.image_size
+        return size if isinstance(size, tuple) else (size, size)
+
+    def _target(self, height, width):
+        """Height and width of the result for those of a window."""
+        if self.image_size is not None:
+            return self._sides()
+        return reduced_sides(height, width, self.shorter_side)
+
+
+def reduced_sides(
+    height: int, width: int, shorter_side: float | None
+) -> tuple[int, int]:
+    """Returns the sides of an image whose shorter one is not above another."""
+    shorter = min(height, width)
+    if shorter_side is None or shorter <= shorter_side:
+        return height, width
+    ratio = shorter_side / shorter
+    return max(round(height * ratio), 1), max(round(width * ratio), 1)
 
 
 def preprocessing_of(encoder: Any) -> Preprocessing | None:
@@ -183,19 +240,6 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     The encoder has an `ExpectedPreprocessing` layer, at any depth, such as
     `build_encoder(..., preprocessing=...)` adds; two that disagree are a
     `ValueError`.
-
-    Example:
-
-    ```python
-    import keras
-    import keras_gsp as gsp
-
-    encoder = gsp.models.build_encoder(
-        keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3)]),
-        preprocessing=gsp.data.Preprocessing(32, 36),
-    )
-    assert gsp.data.preprocessing_of(encoder).resize == 36
-    ```
     """
     own = getattr(encoder, "preprocessing", None)
     if isinstance(own, Preprocessing):
@@ -215,8 +259,8 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
 def _original(model, inner):
     """Images as they are, with the channels and background of a model."""
     background = inner.background if inner else WHITE
-    own = {"channels": model.input_shape[-1], "background": background}
-    return Preprocessing(None, None, **own)
+    channels = model.input_shape[-1]
+    return Preprocessing(None, channels=channels, background=background)
 
 
 def agreed(found: dict[str, Preprocessing | None]) -> Preprocessing | None:

@@ -6,14 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_gsp._checks import check_choice
-from keras_gsp.data.decoding import (
-    MAX_PIXELS,
-    check_num_pixels,
-    decode_image,
-    first_words,
-    image_size,
-)
-from keras_gsp.data.untuned import has_tensorflow, tf
+from keras_gsp.data.decoding import MAX_PIXELS, check_image
 
 
 class ReadableImages(NamedTuple):
@@ -55,18 +48,7 @@ def readable_images(
 
 def _reason(path, max_pixels):
     try:
-        contents = Path(path).read_bytes()
-        if not contents:
-            raise ValueError("empty file")
-        check_num_pixels(*image_size(contents), max_pixels)
-        if has_tensorflow() and contents.startswith(b"\xff\xd8\xff"):
-            try:
-                # 1/8 of the size: all bytes are read, few pixels are made.
-                tf.io.decode_jpeg(contents, channels=3, ratio=8)
-            except tf.errors.OpError as error:
-                raise ValueError(first_words(error)) from error
-        else:
-            decode_image(contents, max_pixels=max_pixels)
+        check_image(Path(path).read_bytes(), max_pixels)
     except (OSError, ValueError) as error:
-        return f"cannot be read ({first_words(error)})"
+        return f"cannot be read ({error})"
     return None

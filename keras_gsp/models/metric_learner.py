@@ -224,7 +224,7 @@ class MetricLearner(Configured, keras.Model):
     def fit(
         self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Trains as `keras.Model.fit`; never shuffles a tf.data.Dataset.
+        """Trains as `keras.Model.fit`; never shuffles a data set.
 
         Labels of arrays may be integers of any size, whole floats or strings;
         they become codes, except that proxies and class embeddings need class
@@ -240,7 +240,9 @@ class MetricLearner(Configured, keras.Model):
         elif data is not None:
             self._checked_labels(None, data)
         # Keras would warn that it ignores its own default.
-        if hasattr(x, "element_spec") and len(args) < 7:
+        is_data_set = isinstance(x, keras.utils.PyDataset)
+        is_data_set |= hasattr(x, "element_spec")
+        if is_data_set and len(args) < 7:
             kwargs.setdefault("shuffle", False)
         return super().fit(x, y, *args, **kwargs)
 
@@ -552,6 +554,6 @@ def _check_no_sample_weight(sample_weight):
     if sample_weight is not None:
         raise ValueError(
             "MetricLearner takes no sample weights; see "
-            "`gsp.data.class_balanced_batches`. Received: sample_weight of "
+            "`gsp.data.ClassBalancedSampler`. Received: sample_weight of "
             f"shape {tuple(sample_weight.shape)}."
         )

@@ -41,7 +41,7 @@ class Retriever:
 
     Ids are paths relative to the folder, `"cats/1.jpg"`; the label of a file
     is its folder, `"cats"`, the empty string at the top. Images are read as
-    the encoder expects (`gsp.data.preprocessing_of`), by TensorFlow.
+    the encoder expects, by TensorFlow.
 
     Args:
         encoder: built Keras model, images to embeddings.

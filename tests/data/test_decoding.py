@@ -1,21 +1,16 @@
 """Images the right way up, and none that is too large to decode."""
 
-import functools
 import io
 import struct
 import zlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image, ImageOps
 
 import keras_gsp as gsp
-from keras_gsp.data import crops, decoding
 
 ORIENTATION = 0x0112
-# Crops of a JPEG differ at their edges: nothing is decoded beside them.
-JPEG_TOLERANCE = 8.0
 
 
 def blocks():
@@ -35,20 +30,19 @@ def encoded(image, kind, orientation=None, **options):
     return file.getvalue()
 
 
-def giants():
-    """The first bytes of a large file of each format."""
-    size = np.array([30_000], "<u4").tobytes()
-    big = size[::-1]
-    png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + big + big + b"\x08\2\0\0\0"
-    webp = b"VP8X\n\0\0\0\0\0\0\0" + size[:3] + size[:3]
-    jpeg = encoded(blocks(), "JPEG")
-    at = jpeg.index(b"\xff\xc0") + 5
-    return {
-        "PNG": png + zlib.crc32(png[12:]).to_bytes(4, "big"),
-        "WebP": b"RIFF" + size + b"WEBP" + webp + b"\0" * 20,
-        "BMP": b"BM" + b"\0" * 12 + b"\x28\0\0\0" + size + size + b"\0" * 40,
-        "JPEG": jpeg[:at] + size[1::-1] * 2 + jpeg[at + 4 :],
-    }
+def giant(kind):
+    """A file of a few bytes whose header says 30,000 x 30,000 pixels."""
+    contents = bytearray(encoded(blocks(), kind))
+    size = (30_000).to_bytes(4, "big")
+    if kind == "PNG":
+        contents[16:24] = size + size
+        contents[29:33] = zlib.crc32(contents[12:29]).to_bytes(4, "big")
+    elif kind == "BMP":
+        contents[18:26] = size[::-1] + size[::-1]
+    else:
+        at = contents.index(b"\xff\xc0") + 5
+        contents[at : at + 4] = size[2:] + size[2:]
+    return bytes(contents)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
@@ -60,22 +54,22 @@ def test_photographs_come_out_the_right_way_up(kind, orientation):
     expected = np.asarray(upright.convert("RGB")).astype(int)
     assert gsp.data.image_size(contents) == expected.shape[:2]
     found = gsp.data.decode_image(contents)
-    tolerance = JPEG_TOLERANCE if kind == "JPEG" else 0.0
-    assert np.abs(found - expected).mean() <= tolerance
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_both_byte_orders_of_exif_are_read(kind):
+def test_exif_of_both_byte_orders_and_of_long_values_is_read(kind):
     for order, start in (("<", b"II*\0"), (">", b"MM\0*")):
-        # The directory begins at 8: a width, then orientation 6.
-        directory = struct.pack(
-            f"{order}IHHHIIHHIHHI",
-            *(8, 2, 0x0100, 3, 1, 3),
-            *(ORIENTATION, 3, 1, 6, 0, 0),
-        )
-        exif = b"Exif\0\0" + start + directory
-        contents = encoded(blocks(), kind, exif=exif)
-        assert gsp.data.image_size(contents) == (40, 20)
+        for form, value in ((3, "HH"), (4, "I")):
+            # The directory begins at 8: a width, then orientation 6.
+            directory = struct.pack(
+                f"{order}IHHHIIHHI{value}",
+                *(8, 2, 0x0100, 3, 1, 3),
+                *(ORIENTATION, form, 1, *(6, 0)[: len(value)]),
+            )
+            exif = b"Exif\0\0" + start + directory + b"\0" * 4
+            contents = encoded(blocks(), kind, exif=exif)
+            assert gsp.data.image_size(contents) == (40, 20)
 
 
 def test_windows_refer_to_what_is_seen(tmp_path):
@@ -88,20 +82,15 @@ def test_windows_refer_to_what_is_seen(tmp_path):
         contents = encoded(stored, "PNG", orientation)
         (tmp_path / f"{orientation}.png").write_bytes(contents)
     files = sorted(map(str, tmp_path.iterdir()))
-    for resize in (12, None):
-        batches = gsp.data.evaluation_batches(files, size=12, resize=resize)
-        (images,) = batches.as_numpy_iterator()
-        assert (images == images[0]).all()
-
-    def cut(file):
-        window = functools.partial(crops.random_window, seed=[1, 2])
-        return decoding.cut_encoded(tf.io.read_file(file), (12, 12), window)
-
-    # Training crops too.
-    found = list(tf.data.Dataset.from_tensor_slices(files).map(cut))
-    assert all((image == found[0]).numpy().all() for image in found)
+    for shorter_side in (12, None):
+        cut = gsp.data.Preprocessing(12, shorter_side)
+        images = gsp.data.image_batches(files, preprocessing=cut)[0]
+        # Pillow rounds between rows and columns.
+        difference = images.astype(int) - images[0]
+        assert np.abs(difference).max() <= 1
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
 def test_an_orientation_that_makes_no_sense_is_ignored():
     for value in (0, 9, 500):
         contents = encoded(blocks(), "JPEG", value)
@@ -112,20 +101,19 @@ def test_an_orientation_that_makes_no_sense_is_ignored():
     assert gsp.data.image_size(bytes(damaged)) == (20, 40)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WebP", "BMP", "JPEG"])
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "JPEG"])
 def test_a_large_image_is_refused_by_its_header(kind, tmp_path):
-    contents = giants()[kind]
-    large = gsp.data.image_size(contents)
-    assert min(large) >= 30_000
-    with pytest.raises(ValueError, match="max_pixels=50000000"):
-        gsp.data.decode_image(contents)
+    contents = giant(kind)
     path = tmp_path / "bomb"
     path.write_bytes(contents)
-    with pytest.raises(ValueError, match="max_pixels=50000000"):
-        gsp.data.readable_images([path])
-    batches = gsp.data.evaluation_batches([str(path)], size=8)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="max_pixels"):
-        next(iter(batches))
+    cut = gsp.data.Preprocessing(8)
+    for read in (
+        lambda: gsp.data.decode_image(contents),
+        lambda: gsp.data.readable_images([path]),
+        lambda: gsp.data.image_batches([path], preprocessing=cut)[0],
+    ):
+        with pytest.raises(ValueError, match="must have at most max_pixels"):
+            read()
 
 
 def test_the_limit_is_an_argument():
@@ -133,8 +121,6 @@ def test_the_limit_is_an_argument():
     assert gsp.data.decode_image(contents, max_pixels=800).shape[0] == 20
     with pytest.raises(ValueError, match="max_pixels=799.*40 x 20"):
         gsp.data.decode_image(contents, max_pixels=799)
-    with pytest.raises(ValueError, match="max_pixels=0"):
-        gsp.data.evaluation_batches(["a.png"], size=8, max_pixels=0)
 
 
 def clear_pictures():
@@ -170,10 +156,10 @@ def test_few_bits_a_pixel_hide_nothing(channels):
         contents = encoded(one, "PNG")
         shown = np.asarray(one.convert("RGB"))
         np.testing.assert_array_equal(gsp.data.decode_image(contents), shown)
-        cut = gsp.data.Preprocessing((12, 15), None, channels=channels)
+        cut = gsp.data.Preprocessing((12, 15), channels=channels)
         mode = "RGB" if channels == 3 else "L"
         gray = np.asarray(one.convert("RGB").convert(mode)).reshape(12, 15, -1)
-        read = cut.decode(contents).numpy().astype(int)
+        read = cut.decode(contents).astype(int)
         assert np.abs(read - gray).max() <= 1
 
 
@@ -193,24 +179,20 @@ def test_hidden_colors_of_transparent_pictures_decide_nothing(
         difference = np.abs(found - np.asarray(expected).astype(int))
         assert difference.max() <= 1, name
         cut = gsp.data.Preprocessing(
-            found.shape[:2], None, channels=channels, background=background
+            found.shape[:2], channels=channels, background=background
         )
-        read = cut.decode(contents).numpy().astype(int)
+        read = cut.decode(contents).astype(int)
         shown = expected.convert("RGB" if channels == 3 else "L")
         shown = np.asarray(shown).reshape(read.shape)
         assert np.abs(read - shown).max() <= 1, name
 
 
 def test_an_animated_webp_is_refused():
-    # TensorFlow's decoder writes outside its memory with other channels.
     contents = encoded(
         blocks(), "WEBP", save_all=True, append_images=[blocks().rotate(180)]
     )
-    # One that does not say so is refused too.
-    quiet = contents[:20] + bytes([contents[20] & ~2]) + contents[21:]
-    for one in (contents, quiet):
-        with pytest.raises(ValueError, match="whole image"):
-            gsp.data.decode_image(one)
+    with pytest.raises(ValueError, match="whole image"):
+        gsp.data.decode_image(contents)
 
 
 @pytest.mark.parametrize(
@@ -220,5 +202,5 @@ def test_an_animated_webp_is_refused():
 def test_what_is_no_image_is_named(contents):
     with pytest.raises(ValueError, match="`contents` must"):
         gsp.data.image_size(contents)
-    with pytest.raises(ValueError, match="JPEG, PNG, BMP or WebP.*GIF8"):
+    with pytest.raises(ValueError, match="JPEG, PNG, BMP, WebP.*GIF8"):
         gsp.data.decode_image(encoded(blocks(), "GIF"))

@@ -7,7 +7,8 @@ import tensorflow as tf
 from PIL import Image
 
 import keras_gsp as gsp
-from keras_gsp.data import Preprocessing, evaluation_batches, preprocessing_of
+from keras_gsp.data import Preprocessing, image_batches
+from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 
 CUT = Preprocessing(24, 36)
@@ -53,7 +54,7 @@ def encoder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def index(encoder, photos):
-    gallery = evaluation_batches(photos, NAMES, preprocessing=CUT)
+    gallery = image_batches(photos, NAMES, preprocessing=CUT)
     return gsp.retrieval.ExactIndex.from_encoder(encoder, gallery)
 
 
@@ -65,10 +66,10 @@ def test_files_are_cut_as_the_encoder_expects(encoder, index, photos):
 
 
 def test_what_contradicts_the_encoder_is_refused(encoder, photos, tmp_path):
-    other = evaluation_batches(photos, NAMES, size=24, resize=24)
-    with pytest.raises(ValueError, match="resize=36.*dataset.*resize=24"):
+    other = image_batches(photos, NAMES, preprocessing=Preprocessing(24, 24))
+    with pytest.raises(ValueError, match="side=36.*dataset.*side=24"):
         gsp.retrieval.ExactIndex.from_encoder(encoder, other)
-    for crop, words in ((0.9, "=0.9, .*resize=36"), ("much", "='much'")):
+    for crop, words in ((0.9, "=0.9, .*shorter_side=36"), ("much", "='much'")):
         with pytest.raises(ValueError, match=f"crop_fraction{words}"):
             gsp.retrieval.export_encoder(encoder, tmp_path, crop_fraction=crop)
     with pytest.raises(ValueError, match=r"\(20, 20\) pixels.*size=24"):
@@ -84,7 +85,7 @@ def test_the_gallery_decides_for_an_encoder_that_does_not_know(
     plain = gsp.models.build_encoder(backbone(), embedding_size=8)
     with pytest.raises(ValueError, match="file names"):
         gsp.retrieval.ExactIndex.from_encoder(plain, (photos, NAMES))
-    gallery = evaluation_batches(photos, NAMES, preprocessing=CUT)
+    gallery = image_batches(photos, NAMES, preprocessing=CUT)
     index = gsp.retrieval.ExactIndex.from_encoder(plain, gallery)
     index.save(tmp_path / "index")
     index = gsp.retrieval.ExactIndex.load(tmp_path / "index")
@@ -95,7 +96,9 @@ def test_the_gallery_decides_for_an_encoder_that_does_not_know(
     names = [f"{number}.png".encode() for number in range(len(NAMES))]
     assert found["ids"].numpy()[:, 0].tolist() == names
     assert np.max(found["distances"][:, 0]) < 1e-3
-    with pytest.raises(ValueError, match="crop_fraction=1.0, .*resize=36"):
+    with pytest.raises(
+        ValueError, match="crop_fraction=1.0, .*shorter_side=36"
+    ):
         gsp.retrieval.export_retriever(
             plain, index, tmp_path / "y", crop_fraction=1.0
         )
@@ -117,8 +120,7 @@ def test_a_learner_fits_a_data_set_without_a_warning(recwarn):
     )
     learner.compile("sgd", gsp.losses.ContrastiveLoss(), run_eagerly=True)
     labels = np.repeat([0, 1], 2)
-    batches = evaluation_batches(
-        np.zeros((4, 30, 30, 3), "uint8"), labels, size=24, resize=24
-    )
+    pixels = np.zeros((4, 30, 30, 3), "uint8")
+    batches = image_batches(pixels, labels, preprocessing=Preprocessing(24, 24))
     learner.fit(batches, verbose=0)
     assert not [w for w in recwarn if "shuffle" in str(w.message)]

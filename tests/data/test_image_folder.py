@@ -36,9 +36,9 @@ def test_classes_are_folders_at_any_depth(tmp_path):
 
 def test_files_that_are_not_read_are_counted_and_named(tmp_path):
     folder(tmp_path, ["a", "b"])
-    for name in ("1.heic", "2.svg", ".hidden"):
+    for name in ("1.raw", "2.svg", ".hidden"):
         (tmp_path / "a" / name).write_text("x")
-    message = "2 of 6 files in .* are no JPG, .*: a/1.heic, a/2.svg"
+    message = "2 of 6 files in .* are no JPG, .*: a/1.raw, a/2.svg"
     with pytest.warns(UserWarning, match=message):
         found = gsp.data.image_folder(tmp_path)
     assert len(found) == 4

@@ -20,19 +20,16 @@ def encoded(pixels):
     return file.getvalue()
 
 
-@pytest.mark.parametrize("resize", [None, 20, 25.5])
-def test_bytes_arrays_and_batches_are_cut_alike(resize, tmp_path):
-    preprocessing = Preprocessing(20, resize)
+@pytest.mark.parametrize("shorter_side", [None, 20, 25.5])
+def test_bytes_arrays_and_batches_are_cut_alike(shorter_side, tmp_path):
+    preprocessing = Preprocessing(20, shorter_side)
     (tmp_path / "a.png").write_bytes(encoded(PIXELS))
     files = np.array([str(tmp_path / "a.png")])
     found = [
-        preprocessing.decode(encoded(PIXELS)).numpy(),
-        preprocessing.cut(PIXELS).numpy(),
+        preprocessing.decode(encoded(PIXELS)),
+        preprocessing.cut(PIXELS),
         *(
-            gsp.data.evaluation_batches(images, preprocessing=preprocessing)
-            .unbatch()
-            .as_numpy_iterator()
-            .next()
+            gsp.data.image_batches(images, preprocessing=preprocessing)[0][0]
             for images in (files, PIXELS[None])
         ),
     ]
@@ -42,10 +39,34 @@ def test_bytes_arrays_and_batches_are_cut_alike(resize, tmp_path):
 
 
 def test_the_center_is_kept():
-    cut = Preprocessing(20, 20).cut(PIXELS[:20, :40]).numpy()
+    cut = Preprocessing(20, 20).cut(PIXELS[:20, :40])
     np.testing.assert_array_equal(cut, PIXELS[:20, 10:30])
-    smaller = Preprocessing(10, 20).cut(PIXELS[:20, :40]).numpy()
+    smaller = Preprocessing(10, 20).cut(PIXELS[:20, :40])
     np.testing.assert_array_equal(smaller, PIXELS[5:15, 15:25])
+
+
+def test_a_large_picture_is_reduced_to_a_shorter_side_and_no_small_one_grows():
+    assert Preprocessing(None, 20).cut(PIXELS).shape == (20, 30, 3)
+    np.testing.assert_array_equal(Preprocessing(None, 50).cut(PIXELS), PIXELS)
+
+
+def test_a_model_of_keras_applications_gives_its_pixel_range():
+    color = np.array([[[[10.0, 100.0, 200.0]]]])
+    for name, module in (
+        ("MobileNetV2", keras.applications.mobilenet_v2),
+        ("DenseNet121", keras.applications.densenet),
+        ("EfficientNetV2B0", keras.applications.efficientnet_v2),
+    ):
+        cut = Preprocessing.for_application(name, 160)
+        expected = module.preprocess_input(
+            color.copy(), data_format="channels_last"
+        )
+        found = color * np.array(cut.scale) + np.array(cut.offset)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert cut.image_size == 160
+    for name, message in (("ResNet50", "blue first"), ("Model", "'Model'")):
+        with pytest.raises(ValueError, match=message):
+            Preprocessing.for_application(name)
 
 
 def converter(**options):
@@ -87,29 +108,24 @@ def test_a_converter_of_keras_hub_is_read():
 
 
 def test_it_is_saved_and_compared_by_its_arguments():
-    one = Preprocessing((20, 30), None, channels=1, max_pixels=900)
+    one = Preprocessing((20, 30), channels=1, max_pixels=900)
     kept = keras.saving.serialize_keras_object(one)
     again = keras.saving.deserialize_keras_object(kept)
     assert again == one and hash(again) == hash(one)
     assert (again.height, again.width) == (20, 30)
-    assert one != Preprocessing((20, 30), None) and one != "other"
+    assert one != Preprocessing((20, 30)) and one != "other"
     assert Preprocessing(20, 25).crop_fraction == 0.8
-    assert "resize=None" in repr(one)
+    assert "shorter_side=None" in repr(one)
 
 
 def test_bad_arguments_are_refused():
     for arguments, message in [
-        ({"size": 0}, "size=0"),
-        ({"size": None}, "size=None, resize=256"),
-        ({"size": (3,)}, r"size=\(3,\)"),
-        ({"size": 300}, "size=300, resize=256"),
+        ({"image_size": 0}, "image_size=0"),
+        ({"image_size": (3,)}, r"image_size=\(3,\)"),
+        ({"image_size": 300}, "image_size=300, shorter_side=256"),
         ({"channels": 4}, "channels=4"),
         ({"max_pixels": 0}, "max_pixels=0"),
         ({"background": (0, 0, 256)}, r"background=\(0, 0, 256\)"),
     ]:
         with pytest.raises(ValueError, match=message):
-            Preprocessing(**arguments)
-    with pytest.raises(ValueError, match="size=20.*size=30"):
-        gsp.data.evaluation_batches(
-            PIXELS[None], preprocessing=Preprocessing(30, 36), size=20
-        )
+            Preprocessing(**{"image_size": 9, "shorter_side": 256, **arguments})

@@ -31,7 +31,7 @@ def test_one_error_names_every_unusable_file(paths):
     indices, skipped = gsp.data.readable_images(paths, on_error="skip")
     assert indices == [0, 2]
     assert len(skipped) == 4
-    assert "empty file" in skipped[str(paths[3])]
+    assert "0 bytes" in skipped[str(paths[3])]
 
 
 def test_a_folder_without_one_usable_file_is_an_error(paths):

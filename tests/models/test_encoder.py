@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.layers import GeneralizedSumPooling, PrototypeHistogram
 
 
@@ -44,7 +45,7 @@ def test_pixels_arrive_in_the_range_that_preprocessing_states(tmp_path):
     encoder.save(tmp_path / "encoder.keras")
     again = keras.saving.load_model(tmp_path / "encoder.keras")
     np.testing.assert_array_equal(again.predict(images(), verbose=0), found)
-    assert gsp.data.preprocessing_of(again) == cut
+    assert preprocessing_of(again) == cut
 
 
 @pytest.mark.parametrize("first", [0, 1, 5])

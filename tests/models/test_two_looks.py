@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 import keras_gsp as gsp
+from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.models.two_looks import Boxes, Crop
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from tests.compiled import on_tensorflow
@@ -324,8 +325,8 @@ def test_behind_another_layer_it_still_takes_originals():
         keras.Sequential([keras.Input((None, None, 3)), looks, layer]),
         keras.Model(looks.inputs, layer(looks.outputs[0])),
     ):
-        found = gsp.data.preprocessing_of(model)
-        assert found.size is None and found.background == (1, 2, 3)
+        found = preprocessing_of(model)
+        assert found.image_size is None and found.background == (1, 2, 3)
     with pytest.raises(NotImplementedError, match="Put it into a `keras.Seq"):
         keras.models.clone_model(model)
 

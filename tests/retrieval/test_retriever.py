@@ -52,8 +52,9 @@ def test_answers_name_photographs_by_their_path(photos, encoder):
     labels = dict(zip(found.ids[0], found.labels[0], strict=True))
     assert list(map(labels.get, PLACES)) == ["", "cat", "cat", "dog/small"]
     # As evaluation batches read them.
-    batches = gsp.data.evaluation_batches(
-        [photos / name for name in PLACES], size=16, resize=16
+    batches = gsp.data.image_batches(
+        [photos / name for name in PLACES],
+        preprocessing=gsp.data.Preprocessing(16, 16),
     )
     expected = encoder.predict(batches, verbose=0)
     np.testing.assert_allclose(

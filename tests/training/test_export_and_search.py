@@ -148,7 +148,7 @@ def test_every_command_cuts_images_as_the_encoder_expects(
             command.main([str(run), *options])
         words = str(stopped.value.code)
         assert "`encoder` and `recipe` must cut images alike" in words
-        assert "resize=27" in words and "resize=48" in words
+        assert "shorter_side=27" in words and "side=48" in words
     assert not (tmp_path / "out").exists()
     # A report does without embeddings.
     report.main([str(run)])

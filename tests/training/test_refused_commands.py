@@ -85,7 +85,7 @@ def test_too_few_classes_are_named_before_images_are_decoded(
     def decode(*arguments, **settings):
         raise AssertionError("an image was decoded")
 
-    for function in ("readable_images", "evaluation_batches"):
+    for function in ("readable_images", "image_batches"):
         monkeypatch.setattr(gsp.data, function, decode)
     settings = "--classes-per-batch 32 PLAIN"
     with pytest.raises(SystemExit, match="classes_per_batch=32 for"):

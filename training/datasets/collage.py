@@ -202,8 +202,10 @@ def load_pictures(
         for label in range(images.num_classes)
     ]
     images = images.subset(np.concatenate(kept))
-    batches = gsp.data.evaluation_batches(
-        images.paths, size=cell_size, resize=cell_size, batch_size=256
+    batches = gsp.data.image_batches(
+        images.paths,
+        preprocessing=gsp.data.Preprocessing(cell_size, cell_size),
+        batch_size=256,
     )
     pixels = np.concatenate(list(batches_of(batches)))
     return replace(images, images=pixels, paths=None)

@@ -67,7 +67,7 @@ def csv_splits(
     if {*BOX} <= {*rows[0]}:
         warnings.warn(
             f"The columns {', '.join(BOX)} of {name} are not used: commands "
-            "read whole images. `gsp.data.evaluation_batches(boxes=)` crops.",
+            "read whole images. `gsp.data.image_batches` crops.",
             stacklevel=2,
         )
     if "split" not in rows[0]:

@@ -3,15 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-import keras
 import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp._labeled_batches import batches_of
 from keras_gsp.data import ImageSet
-from keras_gsp.data.host_batches import HostBatches
 from keras_gsp.data.preprocessing import agreed
-from keras_gsp.data.untuned import has_tensorflow, tf, untuned
+from keras_gsp.data.preprocessing import preprocessing_of as expected_by
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import DATA_ARGUMENTS, Recipe
 
@@ -31,15 +29,20 @@ def training_batches(
 
     `positions` are the rows of each batch that one of several processes reads.
     """
-    indices = gsp.data.class_balanced_batches(
+    sampler = gsp.data.ClassBalancedSampler(
         images.labels,
         classes_per_batch=recipe.classes_per_batch,
         samples_per_class=recipe.samples_per_class,
         seed=recipe.seed,
-        first_step=first_step,
     )
-    start = {"first_step": first_step, "positions": positions}
-    return _augmented(recipe, images, indices, seed=recipe.seed, **start)
+    batches = _batches(
+        recipe,
+        images,
+        preprocessing_of(recipe),
+        sampler=sampler,
+        augment=CROPS[recipe.augmentation],
+    )
+    return batches.from_step(first_step, positions)
 
 
 def pool_of(recipe: Recipe, images: ImageSet) -> Any:
@@ -56,13 +59,18 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
 
     def pool(classes, problem):
         generator = np.random.default_rng((recipe.seed, int(problem)))
-        rows = [
+        rows = _Rows(
             np.resize(generator.permutation(rows_of_class[label]), size)
             for label in classes
-        ]
-        seed = int(generator.integers(2**31))
-        indices = _index_batches(np.stack(rows))
-        return _augmented(recipe, images, indices, seed=seed)
+        )
+        rows.seed = int(generator.integers(2**31))
+        return _batches(
+            recipe,
+            images,
+            preprocessing_of(recipe),
+            sampler=rows,
+            augment=CROPS[recipe.augmentation],
+        )
 
     return pool
 
@@ -76,16 +84,7 @@ def evaluation_batches(
 ) -> Any:
     """Returns all images once, cropped as recipe and trained encoder say."""
     preprocessing = expected_preprocessing(recipe, encoder)
-    if _is_whole(recipe, images):
-        ends = range(batch_size, len(images), batch_size)
-        rows = np.split(np.arange(len(images)), ends)
-        return _whole_images(images, _index_batches(rows))
-    return gsp.data.evaluation_batches(
-        images.paths if images.images is None else images.images,
-        images.labels,
-        preprocessing=preprocessing,
-        batch_size=batch_size,
-    )
+    return _batches(recipe, images, preprocessing, batch_size=batch_size)
 
 
 def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
@@ -106,7 +105,7 @@ def expected_preprocessing(
     recipe: Recipe, encoder: Any
 ) -> gsp.data.Preprocessing | None:
     """Returns how images are cut; `ValueError` if the encoder contradicts."""
-    own = gsp.data.preprocessing_of(encoder)
+    own = expected_by(encoder)
     return agreed({"encoder": own, "recipe": preprocessing_of(recipe)})
 
 
@@ -126,20 +125,26 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     return splits.mapped(loaded)
 
 
-def _augmented(recipe, images, indices, *, positions=None, **settings):
-    """Returns the batches of `indices`, cropped and flipped at random."""
+class _Rows(list):
+    """The positions of each batch, and the seed of their crops."""
+
+    seed: int
+
+
+def _batches(recipe, images, preprocessing, augment=None, **options):
     if _is_whole(recipe, images):
-        return _whole_images(images, indices, positions)
-    return gsp.data.augmented_batches(
+        if images.images is None:
+            raise ValueError(
+                "`crop_size` must be given for images on disk. "
+                "Received: crop_size=None."
+            )
+        preprocessing = augment = None
+    return gsp.data.image_batches(
         images.paths if images.images is None else images.images,
         images.labels,
-        indices,
-        size=recipe.crop_size,
-        resize=recipe.shorter_side,
-        crop=CROPS[recipe.augmentation],
-        flip=recipe.augmentation != "none",
-        positions=positions,
-        **settings,
+        preprocessing=preprocessing,
+        augment=augment,
+        **options,
     )
 
 
@@ -149,48 +154,3 @@ def _is_whole(recipe, images):
     # Files that `with_pixels` has loaded.
     is_fixed = recipe.augmentation == "none" and images.images is not None
     return is_fixed and recipe.dataset not in DATA_ARGUMENTS
-
-
-def _whole_images(images, indices, positions=None):
-    if images.images is None:
-        raise ValueError(
-            "`crop_size` must be given for images on disk. "
-            "Received: crop_size=None."
-        )
-    if not has_tensorflow():
-        places = slice(None) if positions is None else positions
-        given = indices, images.images, images.labels, None
-        return HostBatches(*given, positions=places)
-    if positions is not None:
-        indices = indices.map(lambda rows: tf.gather(rows, positions))
-    pixels = tf.constant(images.images)
-    labels = tf.constant(images.labels)
-    batches = indices.map(
-        lambda rows: (tf.gather(pixels, rows), tf.gather(labels, rows)),
-        num_parallel_calls=1,
-    )
-    return untuned(batches.prefetch(4))
-
-
-def _index_batches(rows):
-    """Returns the given rows of each batch; an array has one length."""
-    if not has_tensorflow():
-        return _Rows(rows)
-    if not isinstance(rows, np.ndarray):
-        rows = tf.ragged.constant(rows, "int64", 1)
-    return tf.data.Dataset.from_tensor_slices(rows)
-
-
-class _Rows(keras.utils.PyDataset):
-    """Positions of each batch, for a host without TensorFlow."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.rows = rows
-
-    @property
-    def num_batches(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        return self.rows[index]

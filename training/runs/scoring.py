@@ -93,11 +93,11 @@ def encoder_file(path: Path) -> Path:
 def load_preprocessing(path: Path) -> Any:
     """Returns how the encoder of a run or file cuts images, or `None`."""
     encoder = load_encoder(path)
-    import keras_gsp as gsp
+    from keras_gsp.data.preprocessing import preprocessing_of
     from training.recipes.batches import expected_preprocessing
 
     if path.suffix == ".keras":
-        return gsp.data.preprocessing_of(encoder)
+        return preprocessing_of(encoder)
     recipe = RunDirectory(path).read_recipe().with_(cache_features=False)
     return expected_preprocessing(recipe, encoder)
 

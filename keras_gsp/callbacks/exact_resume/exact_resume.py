@@ -41,7 +41,7 @@ class ExactResume(keras.callbacks.Callback):
     warns, which is exact for data that start over every epoch.
 
     The run itself must be deterministic: batches that are a function of the
-    seed and the step (`gsp.data.class_balanced_batches`), a seed for every
+    seed and the step (`gsp.data.image_batches`), a seed for every
     random layer, the same machine. Place this callback last. For more
     frequent checkpoints set a smaller `steps_per_epoch`.
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_gsp._labeled_batches import LabeledBatches, encoded
-from keras_gsp.data.images import evaluation_batches
+from keras_gsp.data.batches import image_batches
 from keras_gsp.data.preprocessing import Preprocessing, agreed, preprocessing_of
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.ops.neighbors import (
@@ -81,7 +81,7 @@ class GalleryIndex(SearchIndex):
                 (images, labels) batches, or a tuple of two arrays; names of
                 image files are cut as the encoder expects.
             ids: one id for each image, in order. `None`: those of
-                `evaluation_batches`, names of files or positions.
+                `image_batches`, names of files or positions.
             batch_size: images embedded at once when arrays are given.
             attributes: as for the class.
             truncate_to: number of leading coordinates to keep; queries need
@@ -296,9 +296,9 @@ def _cut_alike(encoder, dataset, batch_size):
                 raise ValueError(
                     "`encoder` must know how image files are cut: build it "
                     "with `preprocessing=gsp.data.Preprocessing(...)`, or give "
-                    "`gsp.data.evaluation_batches(...)`. Received: file names."
+                    "`gsp.data.image_batches(...)`. Received: file names."
                 )
-            dataset = evaluation_batches(
+            dataset = image_batches(
                 images, labels, preprocessing=own, batch_size=batch_size
             )
     given = getattr(dataset, "preprocessing", None)

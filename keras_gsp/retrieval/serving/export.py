@@ -9,7 +9,6 @@ import keras
 import numpy as np
 
 from keras_gsp._checks import check_count
-from keras_gsp.data.untuned import tf
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.explanation import PrototypeParts
 from keras_gsp.retrieval.index.exact import GalleryIndex
@@ -22,6 +21,7 @@ from keras_gsp.retrieval.serving.artefact_facts import (
     write_facts,
 )
 from keras_gsp.retrieval.serving.canaries import Canaries
+from keras_gsp.retrieval.serving.graph_decoding import tf
 from keras_gsp.retrieval.serving.served_encoder import (
     OK,
     ServedEncoder,
@@ -42,7 +42,7 @@ def export_encoder(
 
     - `serving_default` and `embed`: `image_bytes`, JPEG, PNG, BMP or WebP
       files as strings -> `embedding`, `status`. Images are turned upright
-      (Exif) and cropped as by `gsp.data.evaluation_batches`; an unreadable
+      (Exif) and cropped as by `gsp.data.image_batches`; an unreadable
       one gets the status "unreadable: ..." and zeros.
     - `embed_uint8`, `embed_float32`: `images`, pixels in [0, 255] of the
       encoder's size -> `embedding`.
@@ -60,8 +60,7 @@ def export_encoder(
             `None`: as the encoder's input or preprocessing.
             `crop_fraction`, side of the centered square to crop over the
             shorter side, in (0, 1]; `None`: no crop; default `"auto"`: as the
-            encoder expects (`gsp.data.preprocessing_of`), or as the gallery
-            was cropped; 1.0 if neither is known.
+            encoder expects, or as the gallery was cropped, or 1.0.
             `max_pixels`, largest number of pixels of a file (50 million); a
             larger one is not decoded and gets the status "too large: ...".
             `truncate_to`, number of leading coordinates to serve; see

@@ -10,23 +10,24 @@ from keras_gsp._checks import check_count
 from keras_gsp._compat import layers_at_any_depth
 from keras_gsp._encoding import embedding_of, embedding_tensor
 from keras_gsp._tensor import Tensor
-from keras_gsp.data.crops import are_inside, boxed_window, evaluation_window
-from keras_gsp.data.decoding import (
-    MAX_PIXELS,
-    WHITE,
-    cut_encoded,
-    upright_sides,
-)
+from keras_gsp.data.decoding import MAX_PIXELS, WHITE
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
-from keras_gsp.data.untuned import tf
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.retrieval.index.search_index import SearchIndex
+from keras_gsp.retrieval.serving.graph_decoding import (
+    are_inside,
+    boxed_window,
+    cut_encoded,
+    evaluation_window,
+    tf,
+    upright_sides,
+)
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 
 # Status of an image.
 OK = "ok"
-UNREADABLE = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
+UNREADABLE = "unreadable: not a whole JPEG, PNG, 24-bit BMP or WebP image"
 
 
 class ServedEncoder:
@@ -67,7 +68,7 @@ class ServedEncoder:
         self.encoder = encoder
         # Height, width and channels.
         self.image_shape = _image_shape(encoder, image_size)
-        self.crop_fraction, self.background = _expected_cut(
+        self.crop_fraction, self.shorter_side, self.background = _expected_cut(
             encoder, index, crop_fraction, self.image_shape[:2]
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
@@ -83,7 +84,7 @@ class ServedEncoder:
 
     @functools.cached_property
     def decoded(self) -> Any:
-        """Decodes and cuts files as `gsp.data.evaluation_batches` does.
+        """Decodes and cuts files as `gsp.data.image_batches` does.
 
         A `tf.function` of strings and boxes (x, y, width, height; zeros for
         all of an image) that returns images, uint8, black where unreadable,
@@ -96,8 +97,9 @@ class ServedEncoder:
         def cut(content, box):
             image = cut_encoded(
                 content,
-                shape[:2],
                 boxed_window(box, inside),
+                None if is_open else shape[:2],
+                shorter_side=self.shorter_side,
                 channels=shape[2],
                 max_pixels=limit,
                 background=self.background,
@@ -220,7 +222,7 @@ def _rounded(boxes):
 
 
 def _expected_cut(encoder, index, crop_fraction, size):
-    """Crop fraction and background; 1.0 and white where neither knows them."""
+    """Crop fraction, shorter side and background; 1.0 and white if unknown."""
     if crop_fraction not in ("auto", None) and (
         isinstance(crop_fraction, str) or not 0 < crop_fraction <= 1
     ):
@@ -232,7 +234,7 @@ def _expected_cut(encoder, index, crop_fraction, size):
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:
         fraction = 1.0 if crop_fraction == "auto" else crop_fraction
-        return fraction and float(fraction), WHITE
+        return fraction and float(fraction), None, WHITE
     is_cut = crop_fraction in ("auto", expected.crop_fraction)
     if not is_cut or (expected.height, expected.width) != size:
         raise ValueError(
@@ -240,7 +242,8 @@ def _expected_cut(encoder, index, crop_fraction, size):
             "or the index's preprocessing. Received: "
             f"image_size={size}, crop_fraction={crop_fraction}, {expected}."
         )
-    return expected.crop_fraction, expected.background
+    cut = expected
+    return cut.crop_fraction, cut.shorter_side, cut.background
 
 
 def _image_shape(encoder, image_size):

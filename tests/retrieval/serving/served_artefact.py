@@ -36,10 +36,11 @@ def write_broken_files(folder, good):
     return np.array(names)
 
 
-def pixels_of(files, size=24, resize=24):
+def pixels_of(files, size=24, shorter_side=24):
     """Pixels of each file, as the evaluation pipeline prepares them."""
-    batches = gsp.data.evaluation_batches(list(files), size=size, resize=resize)
-    return np.concatenate(list(batches.as_numpy_iterator()))
+    cut = gsp.data.Preprocessing(size, shorter_side)
+    batches = gsp.data.image_batches(list(files), preprocessing=cut)
+    return np.concatenate(list(batches))
 
 
 def small_encoder(side=24, preprocessing=None, **options):

@@ -130,7 +130,7 @@ def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     for name, expected in vars(shares).items():
         assert_close(answers["explain"][name], expected)
     # Two outputs, an input of open size, and no crop.
-    pixels = pixels_of(served.files, size=24, resize=None)
+    pixels = pixels_of(served.files, size=24, shorter_side=None)
     expected = served.open_encoder.predict(pixels, verbose=0)["embedding"]
     assert_close(answers["encoder"]["embedding"], expected)
     assert set(answers["encoder"]) == {"embedding", "status"}
@@ -376,10 +376,10 @@ def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
         "outside of its (45, 36) pixels: box=(0.25, 0.25, 0.5, 0.5)",
         "outside of its (45, 36) pixels: box=(0.1, 0.1, 0.6, 0.6)",
     ]
-    batch = gsp.data.evaluation_batches(
-        files[1:2], size=24, resize=24, boxes=boxes[1:2]
-    )
-    near = index.search(encoder.predict(batch, verbose=0), 3)
+    photo = gsp.data.ImageSet([0], ("a",), paths=files[1:2], boxes=boxes[1:2])
+    cut = gsp.data.Preprocessing(24, 24)
+    pixels, _ = gsp.data.image_batches(photo, preprocessing=cut)[0]
+    near = index.search(encoder.predict(pixels, verbose=0), 3)
     assert found["ids"][0, 0] == IDS[0]
     assert found["ids"][1].tolist() == near.ids[0].tolist()
     assert_close(found["distances"][1], near.distances[0])

@@ -1,9 +1,7 @@
-"""Batches of a recipe are the same with and without TensorFlow."""
+"""Batches of a recipe: whole or cropped images, and parts of a batch."""
 
-import sys
 from itertools import islice
 
-import keras
 import numpy as np
 
 from keras_gsp._labeled_batches import batches_of
@@ -23,31 +21,21 @@ def image_set():
     return ImageSet(labels, tuple("abc"), images=images)
 
 
-def every_kind(images):
-    yield islice(batches_of(batches.training_batches(RECIPE, images)), 7)
-    part = {"first_step": 3, "positions": np.array([0, 2])}
-    part = batches.training_batches(RECIPE, images, **part)
-    yield islice(batches_of(part), 4)
-    yield batches_of(batches.evaluation_batches(RECIPE, images, batch_size=4))
-    pool = batches.pool_of(RECIPE, images)
-    yield batches_of(pool(np.array([2, 0]), 1))
-
-
-def test_whole_images_are_batched_without_tensorflow(monkeypatch):
+def test_whole_images_are_a_function_of_the_step_in_any_process():
     images = image_set()
-    with_it = [list(part) for part in every_kind(images)]
-    # The package has the function under the module's name.
-    balanced = sys.modules["keras_gsp.data.class_balanced_batches"]
-    for module in (batches, balanced):
-        monkeypatch.setattr(module, "has_tensorflow", lambda: False)
-    found = batches.training_batches(RECIPE, images)
-    assert isinstance(found, keras.utils.PyDataset)
-    without = [list(part) for part in every_kind(images)]
-    assert [len(part) for part in without] == [7, 4, 3, 2]
-    for ours, theirs in zip(without, with_it, strict=True):
-        for pair in zip(ours, theirs, strict=True):
-            for one, other in zip(*pair, strict=True):
-                np.testing.assert_array_equal(one, other)
+    whole = batches.training_batches(RECIPE, images)
+    part = batches.training_batches(
+        RECIPE, images, first_step=3, positions=np.array([0, 2])
+    )
+    for one, other in zip(islice(whole, 3, 7), islice(part, 4), strict=True):
+        for all_rows, rows in zip(one, other, strict=True):
+            np.testing.assert_array_equal(all_rows[[0, 2]], rows)
+    found = list(batches.evaluation_batches(RECIPE, images, batch_size=4))
+    pixels, labels = map(np.concatenate, zip(*found, strict=True))
+    np.testing.assert_array_equal(pixels, images.images)
+    assert labels.tolist() == images.labels.tolist()
+    (first, _) = batches.pool_of(RECIPE, images)(np.array([2, 0]), 1)
+    np.testing.assert_array_equal(first[1], 2)
 
 
 def test_pools_are_cropped_like_training_images():

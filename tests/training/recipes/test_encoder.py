@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
+from keras_gsp.data.preprocessing import preprocessing_of
 from training.recipes.backbone import build_backbone, fetch_imagenet_weights
 from training.recipes.choices import MANY, POOLINGS, is_gsp
 from training.recipes.encoder import build_histogram, build_recipe_encoder
@@ -138,7 +139,7 @@ def test_untrained_features_know_how_images_are_cut():
     sizes = {"embedding_size": 8, "crop_size": 16, "resize": 20}
     recipe = Recipe.of(steps=0, whitening="pca", **sizes)
     encoder = build_recipe_encoder(recipe, (16, 16, 3))
-    assert gsp.data.preprocessing_of(encoder) == gsp.data.Preprocessing(16, 20)
+    assert preprocessing_of(encoder) == gsp.data.Preprocessing(16, 20)
 
 
 def test_imagenet_weights_that_cannot_be_fetched_are_explained(monkeypatch):

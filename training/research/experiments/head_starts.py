@@ -110,19 +110,19 @@ class Heads:
                     self.encoder, every, shrinkage=own
                 )
             untrained = scores("test")["map_at_r"]
-            batches = gsp.data.class_balanced_batches(
+            sampler = gsp.data.ClassBalancedSampler(
                 labels[chosen],
                 classes_per_batch=min(8, len(set(labels[chosen]))),
                 samples_per_class=4,
             )
             steps = self.settings.steps
-            for step, rows in enumerate(batches.take(steps + 1)):
+            for step in range(steps + 1):
                 if step in (0, steps // 2, steps):
                     found = scores("validation")["map_at_r"]
                     if found > best[0]:
                         weights = self.encoder.get_weights()
                         best = found, weights, f"{rate:g}"
-                some = chosen[np.asarray(rows)]
+                some = chosen[sampler[step]]
                 self.learner.train_on_batch(self.maps[some], labels[some])
         self.encoder.set_weights(best[1])
         return scores("test") | {"chosen": best[2], "untrained": untrained}

@@ -530,20 +530,20 @@ class Looks:
                 keras.optimizers.AdamW(schedule, weight_decay=1e-4),
                 loss=gsp.losses.ContrastiveLoss(0.0, 0.3841),
             )
-            indices = gsp.data.class_balanced_batches(
+            sampler = gsp.data.ClassBalancedSampler(
                 labels["train"],
                 classes_per_batch=self.task.classes_per_batch,
                 samples_per_class=4,
                 seed=self.seed,
             )
             every = max(1, steps // EVALUATIONS)
-            for step, chosen in enumerate(indices.take(steps + 1)):
+            for step in range(steps + 1):
                 if step % every == 0:
                     rows = made.predict(maps["validation"], verbose=0)
                     found = scores(rows, labels["validation"])["map_at_r"]
                     if found > best[0]:
                         best = found, made.get_weights()
-                some = np.asarray(chosen)
+                some = sampler[step]
                 images, classes = maps["train"][some], labels["train"][some]
                 learner.train_on_batch(images, classes)
         made.set_weights(best[1])

@@ -70,7 +70,7 @@ def feature_maps(settings: Settings, paths: Any) -> np.ndarray:
     )
     if settings.backbone_weights is not None:
         network.load_weights(settings.backbone_weights)
-    batches = gsp.data.evaluation_batches(
+    batches = gsp.data.image_batches(
         paths, preprocessing=gsp.data.Preprocessing(side, side)
     )
     found = [
