@@ -48,11 +48,11 @@ def image_batches(
         sampler: the images of each batch: a `ClassBalancedSampler`, or a list
             of one vector of positions for each batch. `None`: every image
             once, in order.
-        augment: `None`, or a random crop, resized once and mirrored with
-            probability 1/2: `"area"` takes 0.16 to 1 of the image's area, as
-            the benchmark's code, which computed the published numbers,
-            `"side"` a side of 40 to 256 pixels of an image whose shorter side
-            is the `shorter_side` of `preprocessing`, as its text.
+        augment: `"flip"` mirrors half of the images. `"area"` and `"side"`
+            mirror too, and take a random crop, resized once: 0.16 to 1 of the
+            image's area, as the benchmark's code, which computed the published
+            numbers; or as its text a side of 40 to 256 pixels of an image
+            whose shorter side is that of `preprocessing`.
         batch_size: images per batch without a sampler; the last batch may be
             shorter. Images of their own sizes come one by one.
 
@@ -96,7 +96,7 @@ def image_batches(
         Musgrave et al., A Metric Learning Reality Check (ECCV 2020),
         section 4, for the crops.
     """
-    check_choice(None, "area", "side", augment=augment)
+    check_choice(None, "flip", "area", "side", augment=augment)
     check_count(batch_size=batch_size)
     boxes, class_names = None, None
     if isinstance(images, ImageSet):
@@ -252,6 +252,7 @@ class ImageBatches(keras.utils.PyDataset):
         window, is_mirrored = None, False
         if self.augment is not None:
             random = np.random.default_rng((self.seed, step, place))
+        if self.augment in ("area", "side"):
             window = partial(
                 random_window,
                 random=random,
