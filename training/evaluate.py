@@ -45,7 +45,10 @@ def _evaluate(command):
         data_dir=command.data_dir or recipe.data_dir,
     )
     encoder = load_encoder(directory)
-    scores = score(encoder, recipe, *_images(command, recipe))
+    # Another data set is split as it is.
+    is_own = command.dataset in (None, directory.read_recipe().dataset)
+    classes = directory.read_classes() if is_own else None
+    scores = score(encoder, recipe, *_images(command, recipe, classes))
     if command.output is not None:
         write_json(command.output, scores)
     print(*score_lines(scores), sep="\n")
@@ -53,14 +56,14 @@ def _evaluate(command):
     print(f"Next: python -m training.export {word} --index exact")
 
 
-def _images(command, recipe):
+def _images(command, recipe, classes):
     """Returns the images to score, with queries and gallery if any."""
     from training.recipes.data import load_splits, read_recipe
 
     if command.split == "all":
         # All classes, however the run's own data were split.
         return (read_recipe(recipe).every_image(),)
-    splits = load_splits(recipe)
+    splits = load_splits(recipe, classes)
     if command.split == "test":
         return splits.test, splits.query, splits.gallery
     return (getattr(splits, command.split),)

@@ -132,7 +132,7 @@ def export_run(export: Export) -> None:
     }
     index, splits = None, None
     if export.index != "none" or export.truncate_to is not None:
-        splits = load_splits(recipe)
+        splits = load_splits(recipe, directory.read_classes())
     if export.truncate_to is not None:
         metadata["truncation"] = _truncation(export, recipe, whole, splits.test)
     if export.index != "none":

@@ -112,11 +112,12 @@ def _searches(runs):
     for run in tqdm(runs, desc="Embedding the images of runs"):
         if run.recipe is None:
             continue
-        key = run.recipe.images
+        classes = run.directory.read_classes()
+        key = run.recipe.images, str(classes)
         try:
             encoder = load_encoder(run.directory)
             if key not in images:
-                images[key] = scored_images(run.recipe)
+                images[key] = scored_images(run.recipe, classes)
             searched[run.name] = search_all(encoder, images[key])
         except (ValueError, OSError, ImportError, RuntimeError) as error:
             reason = " ".join(str(error).split())

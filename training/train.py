@@ -139,14 +139,17 @@ def _train(name, command, options):
 
     data.check_sources(recipe)
     with distribution.together():
+        classes = None
+        if command.name is not None:
+            classes = RunDirectory(command.runs / command.name).read_classes()
         if not any("classes-per-batch" in word for word in options):
-            recipe = data.fitted_to_classes(recipe)
+            recipe = data.fitted_to_classes(recipe, classes)
         label = command.name or run_name(name, recipe)
         directory = RunDirectory(command.runs / label)
         if distribution.num_processes == 1:
             directory.check(run_settings(recipe))
         distribution.check(recipe)
-        splits = data.load_splits(recipe)
+        splits = data.load_splits(recipe, directory.read_classes())
         scores = train_run(recipe, splits, directory, distribution=distribution)
         if distribution.is_first:
             print(run_report(directory, scores))

@@ -1,11 +1,15 @@
 """Labeled images, in files or in memory, and their split by class."""
 
+import hashlib
+import unicodedata
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from keras_gsp._checks import check_integer, is_integer
 from keras_gsp._labels import as_host_array
 
 _DTYPES = np.uint8, np.float16
@@ -40,7 +44,7 @@ class ImageSet:
     photos = gsp.data.ImageSet(
         [0, 0, 1], ("cat", "dog"), paths=("a.jpg", "b.jpg", "c.jpg")
     )
-    train, test = photos.split()
+    train, test = photos.split_classes()
     assert photos.names.tolist() == ["cat", "cat", "dog"]
     ```
     """
@@ -50,6 +54,9 @@ class ImageSet:
     images: Any = None
     paths: Any = None
     boxes: Any = None
+
+    # How often it was split: a part of a part draws its classes anew.
+    _num_splits = 0
 
     def __post_init__(self) -> None:
         _set(self, "labels", as_host_array(self.labels).astype("int64"))
@@ -96,19 +103,32 @@ class ImageSet:
 
         Classes without an image are dropped, and labels count from 0 again.
         """
-        places = np.asarray(indices, dtype="int64")
-        kept, labels = np.unique(self.labels[places], return_inverse=True)
-        return ImageSet(
+        rows = np.asarray(indices, dtype="int64")
+        classes, labels = np.unique(self.labels[rows], return_inverse=True)
+        part = ImageSet(
             labels,
-            tuple(self.class_names[label] for label in kept),
-            images=None if self.images is None else self.images[places],
-            paths=self.paths and tuple(self.paths[i] for i in places),
-            boxes=None if self.boxes is None else self.boxes[places],
+            tuple(self.class_names[label] for label in classes),
+            images=None if self.images is None else self.images[rows],
+            paths=self.paths and tuple(self.paths[i] for i in rows),
+            boxes=None if self.boxes is None else self.boxes[rows],
         )
+        _set(part, "_num_splits", self._num_splits)
+        return part
 
     def of_classes(self, classes: Sequence[int] | np.ndarray) -> "ImageSet":
         """Selects all images of the given classes, in their order here."""
         return self.subset(np.flatnonzero(np.isin(self.labels, classes)))
+
+    def of_names(self, names: Sequence[str]) -> "ImageSet":
+        """Selects the classes of these names, which number them; others go."""
+        numbers = {name: i for i, name in enumerate(self.class_names)}
+        order = [numbers[name] for name in names if name in numbers]
+        part = self.of_classes(order)
+        return replace(
+            part,
+            labels=np.argsort(order)[part.labels],
+            class_names=tuple(self.class_names[i] for i in order),
+        )
 
     def of_each_class(self, count: int | None) -> "ImageSet":
         """Selects the first `count` images of each class; `None`: all."""
@@ -118,25 +138,60 @@ class ImageSet:
         limit = len(self) if count is None else count
         return self.subset(np.sort(order[ranks < limit]))
 
-    def split(
-        self, num_train_classes: int | None = None, *, seed: int | None = 0
+    def split_classes(
+        self, train_size: float = 0.5, *, seed: int = 0
     ) -> tuple["ImageSet", "ImageSet"]:
         """Splits by class, to train and to test: no class is on both sides.
 
-        `num_train_classes` is in [1, num_classes), `None` for half of them;
-        `seed=None` takes the first classes, as published splits do.
+        Each class is assigned by its own name and the seed, so that the others
+        stay on their side when a class comes or goes. The share of n classes
+        is therefore `train_size` give or take about `0.5 / sqrt(n)`, 0.05 for
+        100 classes, and at most 0.2: where names draw more or fewer, as those
+        of few classes do, the nearest ones change sides, with a warning. A
+        side may be split again, for validation: its classes are drawn anew.
+
+        Args:
+            train_size: share of the classes on the first side, in (0, 1). An
+                integer is their exact number, in [1, num_classes); a class
+                that comes or goes then moves at most one other.
+            seed: an integer; another one draws other sides.
+
+        Returns:
+            Two sets, each with its classes in their order here.
+
+        Raises:
+            ValueError: fewer than two classes, or an argument out of range.
         """
-        total = self.num_classes
-        wanted = total // 2 if num_train_classes is None else num_train_classes
-        if not 1 <= wanted < total:
+        check_integer(seed=seed)
+        total, is_share = self.num_classes, not is_integer(train_size)
+        if total < 2 or not 0 < train_size < (1 if is_share else total):
             raise ValueError(
-                f"`num_train_classes` must be in [1, num_classes={total}). "
-                f"Received: num_train_classes={wanted}."
+                "`train_size` must be a share in (0, 1), or a number of "
+                "classes that leaves one. Received: "
+                f"train_size={train_size}, {total} classes."
             )
-        order = np.arange(total)
-        if seed is not None:
-            order = np.random.default_rng(seed).permutation(total)
-        return self.of_classes(order[:wanted]), self.of_classes(order[wanted:])
+        salt = f"{seed} {self._num_splits}"
+        draws = np.array([_draw(salt, name) for name in self.class_names])
+        order = np.argsort(draws)
+        count = int(train_size)
+        if is_share:
+            drawn = int((draws < train_size).sum())
+            low = np.ceil((train_size - 0.2) * total)
+            high = np.floor((train_size + 0.2) * total)
+            count = int(np.clip(np.clip(drawn, low, high), 1, total - 1))
+            if drawn != count:
+                moved = order[min(count, drawn) : max(count, drawn)]
+                warnings.warn(
+                    f"The names of {total} classes draw {drawn} for the first "
+                    f"side, not {count}, with seed={seed}. These change sides "
+                    "and may change again when classes come or go: "
+                    f"{[self.class_names[i] for i in moved[:5]]}.",
+                    stacklevel=2,
+                )
+        sides = self.of_classes(order[:count]), self.of_classes(order[count:])
+        for side in sides:
+            _set(side, "_num_splits", self._num_splits + 1)
+        return sides
 
     def _check_labels(self):
         length = len(self.paths) if self.images is None else len(self.images)
@@ -163,6 +218,14 @@ class ImageSet:
 def _set(instance, name, value):
     # A frozen dataclass sets its own fields in this way.
     object.__setattr__(instance, name, value)
+
+
+def _draw(salt, name):
+    """A number in [0, 1) that depends on the words alone."""
+    words = unicodedata.normalize("NFC", f"{salt} {name}")
+    words = words.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(words, digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
 
 
 def _shape(images):

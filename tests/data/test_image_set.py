@@ -1,5 +1,7 @@
 """Image sets: labels, subsets, and splits by class."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -62,15 +64,45 @@ def test_wrong_images_are_refused():
 
 def test_a_split_is_disjoint_by_class_and_a_function_of_its_seed():
     whole = images("abcdefgh", [*range(8), *range(8)])
-    drawn = {seed: whole.split(3, seed=seed) for seed in range(4)}
+    drawn = {seed: whole.split_classes(3, seed=seed) for seed in range(4)}
     for train, test in drawn.values():
         assert (train.num_classes, test.num_classes) == (3, 5)
         assert sorted(train.class_names + test.class_names) == list("abcdefgh")
         assert len(train) + len(test) == 16
     assert len({train.class_names for train, _ in drawn.values()}) > 1
-    again = whole.split(3, seed=2)[0]
+    again = whole.split_classes(3, seed=2)[0]
     assert again.class_names == drawn[2][0].class_names
-    assert whole.split(seed=None)[0].class_names == tuple("abcd")
-    for count in (0, 8):
-        with pytest.raises(ValueError, match=f"num_train_classes={count}"):
-            whole.split(count)
+    for size in (0, 8, 0.0, 1.5):
+        with pytest.raises(ValueError, match=f"train_size={size}, 8"):
+            whole.split_classes(size)
+
+
+def halves(names, *options, **seed):
+    sides = images(names, range(len(names))).split_classes(*options, **seed)
+    return [set(side.class_names) for side in sides]
+
+
+def test_classes_keep_their_side_when_others_come_or_go():
+    names = [f"class{i:03d}" for i in range(60)]
+    for seed in range(5):
+        train, _ = halves(names, seed=seed)
+        for others in ([*names, "class060"], ["added", *names], names[7:]):
+            assert not train & halves(others, seed=seed)[1]
+        # An exact number moves at most one class.
+        train, _ = halves(names, 20, seed=seed)
+        assert len(train & halves(["added", *names], 20, seed=seed)[1]) <= 1
+
+
+def test_sides_have_about_the_share_asked_for_of_few_classes_too():
+    for count in (2, 3, 8, 100):
+        names = [f"class{i}" for i in range(count)]
+        for seed in range(9):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                train, test = halves(names, seed=seed)
+            assert train and test and abs(len(train) / count - 0.5) < 0.21
+            assert not caught or count < 9
+    # A side of a side is split as freely.
+    _, rest = images(names, range(100)).split_classes()
+    part, _ = rest.split_classes()
+    assert abs(len(part) / len(rest) - 0.5) < 0.21

@@ -19,7 +19,7 @@ if keras.backend.backend() != "tensorflow":
 class Tiny:
     """Ten classes of four noise images, and what is made from them."""
 
-    hostile = 'z<script>document.title="broken"<!--'
+    hostile = 'x<script>document.title="broken"<!--'
 
     def __init__(self, folder):
         self.folder = folder

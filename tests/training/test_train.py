@@ -61,7 +61,7 @@ def test_a_run_leaves_everything_in_its_directory(finished):
     names = {path.name for path in finished.path.iterdir()}
     written = (
         ".training.lock settings.json history.jsonl scores.json encoder.keras "
-        "checkpoint tensorboard"
+        "checkpoint tensorboard classes.json"
     )
     assert names == {*written.split()}
     assert [line["step"] for line in finished.read_history()] == [0, 2, 4]

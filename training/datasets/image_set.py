@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from itertools import combinations
@@ -46,6 +47,13 @@ class RetrievalSplits:
     def with_validation(self, num_folds: int, fold: int) -> RetrievalSplits:
         """Splits one of `num_folds` runs of training classes off."""
         count = self.train.num_classes
+        if 1 < count < num_folds:
+            warnings.warn(
+                f"{count} training classes of {self.name} make {count} "
+                f"validation folds, not {num_folds}.",
+                stacklevel=2,
+            )
+            num_folds = count
         if not fold < num_folds <= count:
             raise ValueError(
                 "`validation_folds` must be at most the training classes and "
@@ -61,6 +69,39 @@ class RetrievalSplits:
             train=self.train.of_classes(kept),
             validation=self.train.of_classes(folds[fold]),
         )
+
+    def of_run(self, classes: dict[str, list[str]]) -> RetrievalSplits:
+        """Gives each side the classes, by name, that a run had there.
+
+        Classes that the run did not know are left out. `ValueError` if those
+        of a side are gone, or one that it was trained on.
+        """
+        if self.classes() == classes:
+            return self
+        whole = self.every_image()
+        missing = {*classes["train"]} - {*whole.class_names}
+        made: dict[str, Any] = {
+            side: whole.of_names(names) for side, names in classes.items()
+        }
+        empty = [side for side, part in made.items() if not part]
+        if missing or empty:
+            raise ValueError(
+                f"{self.name} must have the classes of the run. Received: "
+                f"{len(missing)} of {len(classes['train'])} training classes "
+                f"missing, {sorted(missing)[:5]}; no class for {empty}."
+            )
+        for side in ("query", "gallery") if self.query else ():
+            made[side] = getattr(self, side).of_names(classes["test"])
+        return replace(self, **made)
+
+    def classes(self) -> dict[str, list[str]]:
+        """Maps the sides that share no class to the names of their classes."""
+        sides = self.sides()
+        return {
+            side: [*part.class_names]
+            for side, part in sides.items()
+            if side not in ("query", "gallery")
+        }
 
     def sides(self) -> dict[str, ImageSet]:
         """Maps the names of the sides that there are to their images."""
@@ -88,10 +129,9 @@ class RetrievalSplits:
         return ImageSet(*facts, paths=sum((s.paths for s in sides), ()))
 
     def _check_disjoint(self):
-        sides = self.sides()
-        kinds = [one for one in sides if one not in ("query", "gallery")]
-        for one, other in combinations(kinds, 2):
-            shared = {*sides[one].class_names} & {*sides[other].class_names}
+        classes = self.classes()
+        for one, other in combinations(classes, 2):
+            shared = {*classes[one]} & {*classes[other]}
             if shared:
                 raise ValueError(
                     f"`{one}` and `{other}` of {self.name} must have no class "

@@ -17,14 +17,14 @@ def folder_splits(
     data_dir: str | Path,
     *,
     num_train_classes: int | None = None,
-    seed: int | None = 0,
+    seed: int = 0,
     decisions: str | Path | None = None,
 ) -> RetrievalSplits:
     """Splits a folder of images by class; `decisions` as for `image_folder`.
 
     A folder with `train` and `test` (and perhaps `validation`) folders of
-    different classes keeps its split. Otherwise `num_train_classes`, by
-    default half, are drawn at random.
+    different classes keeps its split. Otherwise each class is drawn by its
+    name, `num_train_classes` for training, by default about half.
     """
     images = image_folder(data_dir, decisions=decisions)
     name = Path(str(data_dir)).name.split(".")[0]
@@ -36,7 +36,8 @@ def folder_splits(
             return RetrievalSplits(name=name, **named)
         # The same classes on both sides: a classification data set.
         images = merged_sides(images)
-    return RetrievalSplits(name, *images.split(num_train_classes, seed=seed))
+    size = num_train_classes or 0.5
+    return RetrievalSplits(name, *images.split_classes(size, seed=seed))
 
 
 def merged_sides(images: ImageSet) -> ImageSet:
@@ -72,9 +73,8 @@ def csv_splits(
         )
     if "split" not in rows[0]:
         images = labeled_images([(row["path"], row["label"]) for row in rows])
-        return RetrievalSplits(
-            name, *images.split(num_train_classes, seed=seed)
-        )
+        size = num_train_classes or 0.5
+        return RetrievalSplits(name, *images.split_classes(size, seed=seed))
     sides: dict[str, list] = {side: [] for side in _SPLITS}
     for number, row in enumerate(rows, start=2):
         if row["split"] not in sides:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import check_files, find_root, labeled_images
@@ -28,8 +30,10 @@ def published_splits(
     else:
         found = read(data_dir)
     if isinstance(found, ImageSet):
-        wanted = num_train_classes or published
-        found = RetrievalSplits(name, *found.split(wanted, seed=None))
+        first = np.arange(num_train_classes or published)
+        others = np.arange(len(first), found.num_classes)
+        sides = found.of_classes(first), found.of_classes(others)
+        found = RetrievalSplits(name, *sides)
     sizes = {side: len(images) for side, images in found.sides().items()}
     wrong = [
         f"{side}: {sizes[side]:,} instead of {count:,}"

@@ -19,22 +19,29 @@ SOURCES = {
 }
 
 
-def load_splits(recipe: Recipe) -> RetrievalSplits:
-    """Reads a recipe's data set, with validation classes."""
+def load_splits(
+    recipe: Recipe, classes: dict[str, list[str]] | None = None
+) -> RetrievalSplits:
+    """Reads a recipe's data set, with validation classes.
+
+    `classes` are the names that a run has on each side, and keeps there.
+    """
 
     def checked(splits):
-        splits = _with_validation(recipe, splits)
+        splits = _with_validation(recipe, splits, classes)
         check_classes(recipe, splits)
         return splits
 
     return checked(read_recipe(recipe, checked))
 
 
-def fitted_to_classes(recipe: Recipe) -> Recipe:
+def fitted_to_classes(
+    recipe: Recipe, classes: dict[str, list[str]] | None = None
+) -> Recipe:
     """Limits a batch to the classes of one's own images, with a warning."""
     if recipe.dataset not in OWN_SPLITS:
         return recipe
-    splits = _with_validation(recipe, _undecoded(recipe))
+    splits = _with_validation(recipe, _undecoded(recipe), classes)
     count = splits.train.num_classes
     if recipe.classes_per_batch <= count:
         return recipe
@@ -121,7 +128,9 @@ def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:
         )
 
 
-def _with_validation(recipe, splits):
+def _with_validation(recipe, splits, classes):
+    if classes is not None:
+        return splits.of_run(classes)
     if splits.validation is not None:
         return splits
     return splits.with_validation(VALIDATION_FOLDS, recipe.validation_fold)

@@ -74,14 +74,18 @@ class Searched:
     by_query: dict[str, np.ndarray]
 
 
-def scored_images(recipe: Recipe) -> ScoredImages:
-    """Reads the images a recipe is scored on; unusable ones become a note."""
+def scored_images(
+    recipe: Recipe, classes: dict[str, list[str]] | None = None
+) -> ScoredImages:
+    """Reads the images a run is scored on; unusable ones become a note."""
     from training.recipes.data import read_recipe
 
     recipe = recipe.with_(cache_features=False, corrupt_images="skip")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         splits = read_recipe(recipe)
+        if classes is not None:
+            splits = splits.of_run(classes)
     notes = [str(warning.message) for warning in caught]
     notes = [text for text in notes if "unusable images" in text]
     if splits.query is None:

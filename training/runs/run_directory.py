@@ -14,6 +14,8 @@ class RunDirectory:
         self.path = Path(path)
         # Recipe, seed, versions and commit.
         self.settings = self.path / "settings.json"
+        # The names of the classes that train, validate and test.
+        self.classes = self.path / "classes.json"
         # Losses and validation scores, a line for each evaluation.
         self.history = self.path / "history.jsonl"
         # The last file of a run: with it a run is finished.
@@ -78,6 +80,27 @@ class RunDirectory:
         raise ValueError(
             f"{self.settings} must hold a run's settings. Received: {reason}."
         )
+
+    def read_classes(self) -> dict[str, list[str]] | None:
+        """Reads the classes of each side; None before a run has begun."""
+        if not self.classes.exists():
+            return None
+        return json.loads(self.classes.read_text())
+
+    def keep_classes(self, classes: dict[str, list[str]]) -> None:
+        """Writes the classes of each side, or checks that they are the run's.
+
+        `ValueError` where a run would go on with other classes.
+        """
+        if not self.classes.exists():
+            write_json(self.classes, classes)
+        elif classes != (before := self.read_classes()):
+            moved = [s for s in classes if classes[s] != before.get(s)]
+            raise ValueError(
+                f"The run in {self.path} must go on with its own classes. "
+                f"Received: other ones to {', '.join(moved)}. Choose another "
+                "--name."
+            )
 
     def read_scores(self) -> dict:
         """Reads the test scores of a finished run."""

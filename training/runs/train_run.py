@@ -37,7 +37,7 @@ def train_run(
 
     keras.backend.clear_session()
     with distribution.scope(), contextlib.ExitStack() as held:
-        from_first_process(lambda: _begin(directory, settings, held))
+        from_first_process(lambda: _begin(directory, settings, splits, held))
         splits = with_pixels(recipe, splits)
         raw = raw_scores(recipe, splits)
         label = label or directory.path.name
@@ -61,12 +61,13 @@ def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
     }
 
 
-def _begin(directory, settings, held):
+def _begin(directory, settings, splits, held):
     """Makes the folder, locked for as long as `held` is open."""
     directory.begin(settings)
     held.enter_context(run_lock(directory.path))
     # Another process may have begun it, or finished it, just now.
     directory.check(settings)
+    directory.keep_classes(splits.classes())
 
 
 def _train(recipe, splits, directory, label, distribution, shrinkage):
