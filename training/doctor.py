@@ -4,13 +4,16 @@ Lists images that cannot be read or are too small, copies, and class sizes.
 Exits with 1 if an image, or nearly the same one, is in two splits: the scores
 of unseen classes would then be wrong.
 
-With `--encoder` and `--review review.html` it also looks for wrong labels,
+A folder without class folders is examined as it is: groups of copies are
+listed, and with `--review` put on a page. Of labeled images,
+`--encoder` and `--review review.html` together also look for wrong labels,
 near duplicates, outliers and classes that are one, and writes a page on which
 to decide. The page saves `decisions.csv` for `--decisions`.
 """
 
 import shlex
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,13 +41,6 @@ class DoctorCommand:
     decisions: Path | None = None
     """Decisions that the page saved: images to drop, labels to change."""
 
-    def __post_init__(self) -> None:
-        if self.review is not None and self.encoder is None:
-            raise ValueError(
-                "`review` needs an encoder: --encoder runs/NAME or --encoder "
-                "FILE.keras. Received: encoder=None."
-            )
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
@@ -55,20 +51,68 @@ def main(arguments: list[str] | None = None) -> None:
 def _examine(command):
     from tqdm import tqdm
 
+    from keras_gsp.data import ImageSet
     from training.datasets.inspection import inspect
-    from training.datasets.own_images import csv_splits, folder_splits
 
     check_new(command, "review")
-    read: Any = {"folder": folder_splits, "csv": csv_splits}[command.dataset]
-    splits = read(command.data_dir, decisions=command.decisions)
+    splits = _splits(command)
+    is_labeled = not isinstance(splits, ImageSet)
+    if command.review is not None and is_labeled and command.encoder is None:
+        raise ValueError(
+            "`review` of labeled images needs an encoder: --encoder runs/NAME "
+            "or --encoder FILE.keras. Received: encoder=None."
+        )
     progress = partial(tqdm, desc="Looking at images")
     found = inspect(splits, progress=progress)
     lines = list(_report(splits, found))
     print(*lines, sep="\n")
-    if command.review is not None:
+    if not is_labeled:
+        _groups(command, splits, found, lines)
+    elif command.review is not None:
         _review(command, lines)
-    print(f"Next: {_next(command, found)}")
+    print(f"Next: {_next(command, found, is_labeled)}")
     return found.has_leak
+
+
+def _splits(command):
+    """Reads the data set; a folder without class folders is not split."""
+    import keras_gsp as gsp
+    from training.datasets.own_images import csv_splits, folder_splits
+
+    if command.dataset == "csv":
+        return csv_splits(command.data_dir, decisions=command.decisions)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*folder of a class")
+        images = gsp.data.image_folder(
+            command.data_dir, decisions=command.decisions
+        )
+    if images.num_classes == 1:
+        return images
+    return folder_splits(command.data_dir, decisions=command.decisions)
+
+
+def _groups(command, images, found, lines):
+    """Prints the groups of copies, and writes the page to decide on them."""
+    from training.datasets.layout import images_root
+    from training.reports.review import write_groups
+
+    root, groups = images_root(command.data_dir), found.groups
+    if command.encoder is not None:
+        import keras_gsp as gsp
+        from training.runs.scoring import load_encoder
+
+        retriever = gsp.retrieval.Retriever.from_folder(
+            root, load_encoder(command.encoder)
+        )
+        groups = [list(group) for group in gsp.retrieval.duplicates(retriever)]
+    names = [" = ".join(group) for group in groups]
+    print(
+        *_listed(names, "group(s) of near copies, the largest first"), sep="\n"
+    )
+    if command.review is not None:
+        name = Path(command.data_dir).name
+        write_groups(command.review, name, lines, groups, root)
+        print(f"{command.review}: written; open it and decide")
 
 
 def _review(command, lines):
@@ -106,7 +150,7 @@ def _review(command, lines):
     print(f"{command.review}: written; open it and decide")
 
 
-def _next(command, found):
+def _next(command, found, is_labeled):
     """Returns the command that trains, or what to do before it."""
     if found.has_leak:
         return (
@@ -114,10 +158,15 @@ def _next(command, found):
             "into one class; then run this command again"
         )
     if command.review is not None:
+        train = " and training.train" if is_labeled else ""
         return (
             f"decide on {command.review}, save decisions.csv, then give this "
-            "command and training.train --decisions decisions.csv"
+            f"command{train} --decisions decisions.csv"
         )
+    if not is_labeled:
+        page = "review.html"
+        words = ["python", "-m", "training.doctor", "--data-dir"]
+        return shlex.join([*words, command.data_dir, "--review", page])
     given = {
         "--data-dir": command.data_dir,
         "--decisions": command.decisions,
@@ -134,10 +183,15 @@ def _report(splits, found):
     """Yields the lines that are printed, and shown on the page."""
     import numpy as np
 
+    from keras_gsp.data import ImageSet
     from training.datasets.inspection import LEAK, MIN_SIDE, scored_sides
 
+    is_labeled = not isinstance(splits, ImageSet)
     for side, images in scored_sides(splits).items():
         sizes = images.class_sizes
+        if not is_labeled:
+            yield f"{len(images):,} images without labels"
+            continue
         yield (
             f"{side}: {len(images):,} images of {images.num_classes:,} "
             f"classes, {sizes.min()} to {sizes.max()} a class (median "
@@ -154,9 +208,14 @@ def _report(splits, found):
     # Leaks are last, beside the verdict.
     copies = sorted(found.copies.items(), key=lambda item: item[0][1] == LEAK)
     for (kind, where), pairs in copies:
+        if not is_labeled:
+            continue  # Their groups follow.
         what = f"pair(s) of {kind} images {where}"
         yield from _listed([*map(" = ".join, pairs)], what)
-    yield "leakage" if found.has_leak else "no leakage"
+    if not found.are_all_listed:
+        yield "there are more pairs of nearly identical images than are listed"
+    if is_labeled:
+        yield "leakage" if found.has_leak else "no leakage"
 
 
 def _listed(names, what, count=None):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp.data import ImageSet
 from keras_gsp.data.decoding import MAX_PIXELS
 from training.datasets.image_set import RetrievalSplits
 
@@ -38,7 +39,7 @@ class Look:
 
     digest: str  # of its bytes
     problem: str | None = None  # why it cannot be used
-    side: int = 0  # the shorter one, pixels
+    size: tuple[int, int] = (0, 0)  # width and height as shown, pixels
     small: np.ndarray | None = None  # a 32 x 32 copy; None: blank
     coarse: np.ndarray | None = None  # 8 x 8 gray, mean 0, length 1
 
@@ -47,7 +48,9 @@ class Look:
 class Inspection:
     """Findings of `inspect` by image names, below the folder of all images.
 
-    `copies` maps "identical" or "nearly identical", and where, to pairs.
+    `copies` maps "identical" or "nearly identical", and where, to pairs, at
+    most `MAX_PAIRS` of near ones within the splits and as many across them;
+    `sizes` has width and height of each image in a pair.
     """
 
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -56,6 +59,26 @@ class Inspection:
     copies: dict[tuple[str, str], list[tuple[str, str]]] = field(
         default_factory=dict
     )
+    are_all_listed: bool = True
+    sizes: dict[str, tuple[int, int]] = field(
+        default_factory=dict, compare=False
+    )
+
+    @property
+    def groups(self) -> list[list[str]]:
+        """Copies of one picture, joined over pairs, the largest file first."""
+        groups: dict[str, list[str]] = {}
+        for pairs in self.copies.values():
+            for pair in pairs:
+                one, other = (groups.setdefault(name, [name]) for name in pair)
+                if one is not other:
+                    one += other
+                    groups |= dict.fromkeys(other, one)
+        unique = {id(group): group for group in groups.values()}
+        return [
+            sorted(group, key=lambda name: (-np.prod(self.sizes[name]), name))
+            for group in unique.values()
+        ]
 
     @property
     def has_leak(self) -> bool:
@@ -64,11 +87,13 @@ class Inspection:
 
 
 def inspect(
-    splits: RetrievalSplits, progress: Any = lambda rows, total: rows
+    splits: RetrievalSplits | ImageSet,
+    progress: Any = lambda rows, total: rows,
 ) -> Inspection:
     """Looks at every file of a data set and compares all of them.
 
-    `progress` maps an iterable to one that shows progress.
+    An `ImageSet` is a collection that is not split. `progress` maps an
+    iterable to one that shows progress.
     """
     found = Inspection()
     paths: list[str] = []
@@ -84,25 +109,32 @@ def inspect(
         if look.problem is not None:
             found.unreadable[name] = look.problem
         else:
-            found.tiny += [name] if look.side < MIN_SIDE else []
+            found.tiny += [name] if min(look.size) < MIN_SIDE else []
             found.blank += [name] if look.small is None else []
-    for kind, alike in (
+    sides = np.array([side for side, _ in origins])
+    budget = {False: MAX_PAIRS, True: MAX_PAIRS}
+    for kind, pairs in (
         ("identical", _exact_pairs(looks)),
-        ("nearly identical", _near_pairs(looks)),
+        ("nearly identical", _near_pairs(looks, sides, budget)),
     ):
-        for one, other in alike:
+        for one, other in pairs:
             where = "in one class"
-            if origins[one][0] != origins[other][0]:
+            if sides[one] != sides[other]:
                 where = LEAK
             elif origins[one] != origins[other]:
                 where = "in two classes of one split"
             pair = names[one], names[other]
             found.copies.setdefault((kind, where), []).append(pair)
+            for position, name in zip((one, other), pair, strict=True):
+                found.sizes[name] = looks[position].size
+    found.are_all_listed = all(budget.values())
     return found
 
 
-def scored_sides(splits: RetrievalSplits) -> dict[str, Any]:
+def scored_sides(splits: RetrievalSplits | ImageSet) -> dict[str, Any]:
     """The sides of a data set; queries and gallery are its test images."""
+    if isinstance(splits, ImageSet):
+        return {"images": splits}
     sides = splits.sides()
     if splits.query is not None:
         del sides["test"]
@@ -122,6 +154,8 @@ def _look(path):
             width, height = image.size
             if width * height > MAX_PIXELS:
                 return Look(digest, f"{width} x {height} pixels are too many")
+            turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+            shown_size = (height, width) if turned else (width, height)
             # Of a JPEG an eighth of the size is decoded, which is faster.
             image.draft("RGB", (64, 64))
             shown = ImageOps.exif_transpose(image).convert("RGB")
@@ -130,15 +164,14 @@ def _look(path):
     # Pillow's decoders raise errors of many kinds on damaged files.
     except Exception as error:  # noqa: BLE001
         return Look(digest, f"cannot be decoded ({str(error)[:90]})")
-    side = min(width, height)
     small = shown.resize((32, 32), Image.Resampling.BOX)
     gray = np.asarray(small.convert("L"), "float32")
     if gray.std() < BLANK:
-        return Look(digest, None, side)
+        return Look(digest, None, shown_size)
     coarse = gray.reshape(8, 4, 8, 4).mean(axis=(1, 3)).reshape(-1)
     coarse -= coarse.mean()
     coarse /= max(float(np.linalg.norm(coarse)), 1e-6)
-    return Look(digest, None, side, np.asarray(small).reshape(-1), coarse)
+    return Look(digest, None, shown_size, np.asarray(small).reshape(-1), coarse)
 
 
 def _exact_pairs(looks):
@@ -149,27 +182,33 @@ def _exact_pairs(looks):
             yield first[look.digest], position
 
 
-def _near_pairs(looks) -> Iterator[tuple[int, int]]:
-    """Yields pairs that look alike; of exact copies one is compared."""
+def _near_pairs(looks, sides, budget) -> Iterator[tuple[int, int]]:
+    """Yields pairs that look alike; of exact copies one is compared.
+
+    Many frames of one scene must not hide a leak: pairs within a side and
+    pairs across sides have a budget each, which is counted down.
+    """
     seen = {k.digest: i for i, k in reversed([*enumerate(looks)])}
-    positions = [
-        i for i in sorted(seen.values()) if looks[i].coarse is not None
-    ]
-    if not positions:
+    positions = np.array(
+        [i for i in sorted(seen.values()) if looks[i].coarse is not None], int
+    )
+    if not len(positions):
         return
     coarse = np.stack([looks[position].coarse for position in positions])
-    num_pairs = 0
     for start in range(0, len(positions), BLOCK_ROWS):
         products = coarse[start : start + BLOCK_ROWS] @ coarse[start:].T
         rows, columns = np.nonzero(products >= MIN_COARSE_CORRELATION)
         is_later = columns > rows
-        for row, column in zip(rows[is_later], columns[is_later], strict=True):
-            one, other = positions[start + row], positions[start + column]
-            if _is_alike(looks[one].small, looks[other].small):
-                yield one, other
-                num_pairs += 1
-                if num_pairs == MAX_PAIRS:
-                    return
+        first, second = positions[start:][rows], positions[start:][columns]
+        is_across = sides[first] != sides[second]
+        for across in (True, False):
+            some = is_later & (is_across == across)
+            for pair in zip(first[some], second[some], strict=True):
+                if not budget[across]:
+                    break
+                if _is_alike(*(looks[position].small for position in pair)):
+                    budget[across] -= 1
+                    yield pair
 
 
 def _is_alike(one, other):

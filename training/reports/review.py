@@ -54,6 +54,39 @@ def write_review(
     return legends
 
 
+def write_groups(
+    path: Path,
+    title: str,
+    lines: Sequence[str],
+    groups: Sequence[Sequence[str]],
+    root: Path,
+) -> None:
+    """Writes the page about groups of near copies, files below `root`."""
+    from PIL import Image
+
+    cards = []
+    for group in groups[:SHOWN]:
+        pictures = []
+        for name in group:
+            with Image.open(root / name) as image:
+                width, height = image.size
+            caption = f"{name}, {width} x {height}"
+            pictures.append(_picture(root / name, caption))
+        choices = [
+            _choice("keep", group, "keep all"),
+            _choice("drop", group[1:], "keep the largest, the first"),
+        ]
+        card = {"legend": f"{len(group)} files", "pictures": pictures}
+        cards.append(card | {"choices": choices})
+    text = f"{len(groups)} groups, the first {len(cards)} are shown."
+    sections = [
+        Section("The collection", lines),
+        Section("The same picture several times?", [text], cards=cards),
+    ]
+    lead = "Decide on these images, then save the list of decisions."
+    write_page(path, "", f"Review {title}", lead, sections, ["."])
+
+
 class _Cards:
     """Makes a card of each suspect: a legend, pictures and choices."""
 
@@ -108,8 +141,7 @@ class _Cards:
 
     def _choice(self, decision, items, words, label=None):
         paths = [self._names[item] for item in items]
-        facts = {"decision": decision, "words": words, "label": label}
-        return facts | {"paths": paths}
+        return _choice(decision, paths, words, label)
 
     def _of_class(self, name, item=None):
         """Pictures of a class, those nearest to an item first."""
@@ -121,10 +153,19 @@ class _Cards:
         return [self._picture(i, name) for i in members[:OF_A_CLASS]]
 
     def _picture(self, item, caption):
-        from PIL import Image, ImageOps
+        return _picture(self.images.paths[item], caption)
 
-        with Image.open(self.images.paths[item]) as image:
-            image.draft("RGB", (2 * SIDE, 2 * SIDE))
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-        source = picture_address(np.asarray(upright), SIDE)
-        return {"source": source, "caption": caption}
+
+def _choice(decision, paths, words, label=None):
+    choice = {"decision": decision, "words": words, "label": label}
+    return choice | {"paths": [*paths]}
+
+
+def _picture(file, caption):
+    from PIL import Image, ImageOps
+
+    with Image.open(file) as image:
+        image.draft("RGB", (2 * SIDE, 2 * SIDE))
+        upright = ImageOps.exif_transpose(image).convert("RGB")
+    source = picture_address(np.asarray(upright), SIDE)
+    return {"source": source, "caption": caption}
