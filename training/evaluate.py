@@ -49,6 +49,7 @@ def _evaluate(command):
     is_own = command.dataset in (None, directory.read_recipe().dataset)
     classes = directory.read_classes() if is_own else None
     scores = score(encoder, recipe, *_images(command, recipe, classes))
+    del scores["queries"]
     if command.output is not None:
         write_json(command.output, scores)
     print(*score_lines(scores), sep="\n")

@@ -121,10 +121,7 @@ def export_run(export: Export) -> None:
     if export.license is not None:
         metadata["license"] = export.license
     if directory.is_finished:
-        metadata["scores"] = scores = directory.read_scores()
-        # The command behind it names the folder of images.
-        said = scores.get("verdict", "").partition(" Compare: ")[0]
-        scores |= {"verdict": said} if said else {}
+        metadata["scores"] = directory.read_scores()
     options: dict[str, Any] = {
         "crop_fraction": 1.0 if expected is None else expected.crop_fraction,
         "metadata": metadata,

@@ -126,9 +126,14 @@ def run_report(directory: RunDirectory, scores: dict) -> str:
         f"  python -m training.report {word}",
         f"  python -m training.evaluate {word} --split all",
         f"  python -m training.export {word} --index exact",
-        f"\n{scores['verdict']}",
     ]
-    return "\n".join(lines)
+    data_dir = directory.read_recipe().data_dir
+    gain = scores["gain"]
+    is_better = scores["kept_step"] and gain is not None and gain["low"] > 0
+    if data_dir is not None and not is_better:
+        where = shlex.quote(data_dir)
+        lines.append(f"  python -m training.advise --data-dir {where}")
+    return "\n".join([*lines, f"\n{scores['verdict']}"])
 
 
 def _train(name, command, options):

@@ -1,11 +1,16 @@
 """A lock that lets one process at a time change a folder."""
 
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+
+class TakenError(RuntimeError):
+    """Another process is at work in a folder."""
 
 
 @contextlib.contextmanager
@@ -15,8 +20,10 @@ def one_process(path: str | os.PathLike) -> Iterator[None]:
     The lock is a file beside `path`, `.NAME.lock`, which names its process. It
     ends with the block or with the process, also when that is killed.
 
+    A file system without locks refuses nothing.
+
     Raises:
-        RuntimeError: another process holds the lock; the error names it.
+        TakenError: another process holds the lock; the error names it.
     """
     path = Path(os.path.abspath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -24,9 +31,9 @@ def one_process(path: str | os.PathLike) -> Iterator[None]:
     with open(lock, "a+", encoding="utf-8") as file:
         try:
             _take(file)
-        except OSError:
+        except (BlockingIOError, PermissionError):
             holder = lock.read_text(encoding="utf-8")
-            raise RuntimeError(
+            raise TakenError(
                 "Only one process at a time may change "
                 f"{str(path)!r}. Received: {holder or 'another process'} is "
                 "at work there; wait for it, or end it."
@@ -38,7 +45,7 @@ def one_process(path: str | os.PathLike) -> Iterator[None]:
 
 
 def _take(file: Any) -> None:
-    """Locks an open file or raises `OSError`; closing it lets go."""
+    """Locks an open file, or raises `OSError`; closing it lets go."""
     try:
         import fcntl
     except ImportError:
@@ -48,4 +55,8 @@ def _take(file: Any) -> None:
         file.seek(2**20)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
         return
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise

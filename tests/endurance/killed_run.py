@@ -22,20 +22,20 @@ SMALL = Recipe.of(
 )
 # Patience 1, so that a short run solves several problems.
 CCP = SMALL.with_(
-    **{"ccp": "on", "ccp_patience": 1, "ccp_pool_size": 6},
+    **{"ccp": "on", "ccp_arguments": {"patience": 1}, "ccp_pool_size": 6},
     **{"proxies_per_class": 2, "normalization": "ball"},
 )
 TWO_DEVICES = "CCP, two devices"
 RECIPES = {
     "CCP": CCP,
     # Warm after 4 of 24 steps, full after 12.
-    "XBM": SMALL.with_(memory="xbm", memory_capacity=64, memory_warmup_steps=4),
+    "XBM": SMALL.with_(memory={"capacity": 64, "warmup_steps": 4}),
     "LoRA": SMALL.with_(lora_rank=2),
     TWO_DEVICES: CCP,
 }
 # The function whose call is that moment.
 CALLS = {
-    "step": "training.runs.progress.ProgressBar.on_train_batch_end",
+    "step": "training.runs.callbacks.ProgressBar.on_train_batch_end",
     "evaluation": "keras_gsp.callbacks.retrieval_evaluation.retrieval_scores",
     "problem": "keras_gsp.callbacks.chance_constrained.new_proxies"
     ".greedy_k_center",

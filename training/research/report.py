@@ -22,8 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from training.runs.command_line import run_command
-from training.runs.environment import environment
-from training.runs.run_directory import write_text
+from training.runs.run_directory import environment, write_text
 
 
 def over_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict]:

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
+from keras_gsp.storage.one_process import TakenError
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.data import check_classes, check_sources, read_recipe
 from training.recipes.recipe import VALIDATION_FOLDS
@@ -26,7 +27,6 @@ from training.recipes.settings import positive
 from training.research.studies import STUDIES, UNTRAINED, Study
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
-from training.runs.run_lock import RunTakenError, run_lock
 from training.runs.scoring import FILE as EMBEDDINGS
 from training.runs.scoring import load_test_embeddings
 from training.runs.trial import QUERIES, Trial, query_scores, save_arrays
@@ -127,7 +127,7 @@ class Cell:
         ]
         if not files:
             return
-        with run_lock(self.folder):
+        with RunDirectory(self.folder).locked():
             # Scored too, or another process still needs its embeddings.
             needed = [*files, *(file.parent / QUERIES for file in files)]
             if not all(file.exists() for file in needed):
@@ -189,7 +189,7 @@ def run_study(command: StudyCommand) -> Path:
             with controlled(cell.control):
                 trial.train(splits, keep=bool(cell.folds))
             cell.score_together(trial, splits)
-        except RunTakenError:
+        except TakenError:
             taken.add(trial.path)
             continue
         except FileExistsError:

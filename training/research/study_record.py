@@ -14,7 +14,7 @@ from training.research.published import printed_number
 from training.research.report import Table, over_runs, spread
 from training.research.studies import METHODS, STUDIES, UNTRAINED, Study, beside
 from training.research.study import near_best
-from training.runs.progress import solved_problems
+from training.runs.callbacks import solved_problems
 from training.runs.run_directory import RunDirectory
 from training.runs.trial import MEASURES, QUERIES, Trial
 

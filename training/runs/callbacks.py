@@ -1,15 +1,24 @@
-"""Callbacks of a run: scores, alternation, best weights, records."""
+"""Callbacks of a run: scores, alternation, best weights, a bar, a history."""
 
+import importlib.util
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
+from tqdm import tqdm
 
 import keras_gsp as gsp
+from keras_gsp._processes import is_first_process
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.batches import evaluation_batches, pool_of
 from training.recipes.recipe import Recipe
-from training.runs.progress import History, ProgressBar
-from training.runs.run_directory import RunDirectory
+from training.runs.run_directory import RunDirectory, write_text
 
 
 def build_callbacks(
@@ -39,7 +48,7 @@ def build_callbacks(
         )
         callbacks.append(alternation)
     callbacks.append(History(directory, every, scores))
-    return [*callbacks, ProgressBar(label, every)]
+    return [*callbacks, ProgressBar(label, every, scores)]
 
 
 class BestWeights(keras.callbacks.EarlyStopping):
@@ -60,3 +69,182 @@ class BestWeights(keras.callbacks.EarlyStopping):
         if int(self.model.optimizer.iterations) == 0:
             self.best = self.scores.evaluate()["map_at_r"]
             self.best_weights = self.model.get_weights()
+
+
+class ProgressBar(keras.callbacks.Callback):
+    """One line for the whole run: steps, loss and best validation score.
+
+    The best may be that before the first step, the last of `evaluation` then.
+    If standard error is no terminal, prints a line for each evaluation.
+    """
+
+    def __init__(
+        self, name: str, steps_per_epoch: int, evaluation: Any
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.steps_per_epoch = steps_per_epoch
+        self.evaluation = evaluation
+        self.best = float("-inf"), 0
+        self._bar: Any = None
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Shows the bar."""
+        scores = self.evaluation.scores
+        if int(self.model.optimizer.iterations) == 0 and scores is not None:
+            self.best = scores["map_at_r"], 0
+        self._bar = tqdm(
+            total=self.params["epochs"] * self.steps_per_epoch,
+            desc=self.name,
+            unit="step",
+            # None: where standard error is no terminal.
+            disable=None if is_first_process() else True,
+        )
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        """Moves the bar to the step of a resumed run."""
+        self._bar.update(epoch * self.steps_per_epoch - self._bar.n)
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        """Counts a step."""
+        self._bar.update()
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Shows loss and score."""
+        logs = logs or {}
+        step = (epoch + 1) * self.steps_per_epoch
+        if logs["val_map_at_r"] > self.best[0]:
+            self.best = logs["val_map_at_r"], step
+        shown = {
+            "loss": f"{logs['loss']:.3f}",
+            "val_map_at_r": f"{logs['val_map_at_r']:.3f}",
+            "best": "{:.3f} (step {})".format(*self.best),
+        }
+        self._bar.set_postfix(shown)
+        if self._bar.disable and is_first_process():
+            facts = ", ".join(f"{name} {text}" for name, text in shown.items())
+            print(f"{self.name}: step {step}, {facts}", flush=True)
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Leaves the bar, and shows what was trained and the memory taken."""
+        self._bar.close()
+        if not is_first_process():
+            return
+        if not self.params["epochs"]:
+            print(f"{self.name}: nothing trained, 0 steps")
+            return
+        trained, every = (
+            sum(math.prod(weight.shape) for weight in weights)
+            for weights in (self.model.trainable_weights, self.model.weights)
+        )
+        print(
+            f"{self.name}: {trained:,} of {every:,} parameters trained, "
+            f"peak memory {peak_memory() / 1e6:,.0f} MB"
+        )
+
+
+class History(keras.callbacks.Callback):
+    """Writes every evaluation's logs to `history.jsonl` and TensorBoard.
+
+    A resumed run drops lines that were written after its checkpoint.
+    """
+
+    def __init__(
+        self, directory: RunDirectory, steps_per_epoch: int, scores: Any
+    ) -> None:
+        super().__init__()
+        self._directory = directory
+        self._scores = scores
+        self._steps_per_epoch = steps_per_epoch
+        self._writer: Any = None
+        self._since = 0.0
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        """Opens TensorBoard's log if it can, writes the scores of step 0."""
+        self._since = time.monotonic()
+        has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+        if has_tensorflow and is_first_process():
+            import tensorflow as tf
+
+            folder = str(self._directory.tensorboard)
+            self._writer = tf.summary.create_file_writer(folder)
+        found = self._scores.scores
+        if int(self.model.optimizer.iterations) == 0 and found is not None:
+            logs = {
+                f"val_{name}": value
+                for name, value in found.items()
+                if not name.startswith("num_")
+            }
+            self._write(0, logs)
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Adds a line."""
+        self._write((epoch + 1) * self._steps_per_epoch, logs or {})
+
+    def _write(self, step, logs):
+        if not is_first_process():
+            return
+        scalars = {name: float(value) for name, value in logs.items()}
+        lines = self._directory.read_history()
+        lines = [line for line in lines if line["step"] < step]
+        # Seconds of training, without the time before it was resumed.
+        now, before = time.monotonic(), lines[-1]["seconds"] if lines else 0.0
+        seconds = round(before + now - self._since, 3)
+        self._since = now
+        lines.append({"step": step, "seconds": seconds} | scalars)
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_text(self._directory.history, text)
+        if self._writer is None:
+            return
+        import tensorflow as tf
+
+        with self._writer.as_default(step=step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        """Closes TensorBoard's log."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def get_state(self) -> dict:
+        """Returns nothing: the state is in the history file."""
+        return {}
+
+    def set_state(self, state: dict) -> None:
+        """Restores nothing: the state is in the history file."""
+
+
+def peak_memory() -> int:
+    """Returns the most bytes taken: on an accelerator, else by the process."""
+    import keras
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.config.list_physical_devices("GPU"):
+            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    elif keras.backend.backend() == "jax":
+        import jax
+
+        statistics = jax.local_devices()[0].memory_stats()
+        if statistics:
+            return statistics["peak_bytes_in_use"]
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Bytes on macOS, kilobytes elsewhere.
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def solved_problems(
+    history: Sequence[Mapping[str, Any]],
+) -> dict[str, int]:
+    """Counts the problems of chance constrained programming.
+
+    Returns `num_problems`, all that began, and `scored_problem`, that of the
+    weights that were kept, the first of the best: 1 is a single set of proxies.
+    """
+    scores = [line.get("val_map_at_r", -np.inf) for line in history]
+    best = np.argmax(np.where(np.isfinite(scores), scores, -np.inf))
+    problems = [int(line.get("ccp_problem", 0)) for line in history]
+    return {"num_problems": max(problems), "scored_problem": problems[best]}

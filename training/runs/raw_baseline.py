@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import shlex
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -33,8 +31,9 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
 
     Returns `map_at_r`, `precision_at_1` and `val_map_at_r` for each of
     `POOLINGS`, as `best` the name of the one that validates best, and the same
-    for its learned whitening, `whitened`, fitted to training images. Kept in
-    the cache folder.
+    for its learned whitening, `whitened`, fitted to training images; and as
+    `queries` the MAP@R of each test image, of the best (`raw`) and `whitened`.
+    Kept in the cache folder.
     """
     sides = splits.sides()
     sides["train"] = fitted_images(sides["train"])
@@ -43,7 +42,7 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     network = build_backbone(recipe, image_shape(recipe, splits.test))
-    digest = hashlib.sha256(str(recipe.embedding_size).encode())
+    digest = hashlib.sha256(f"2 {recipe.embedding_size}".encode())
     for images in sides.values():
         digest.update(fingerprint(recipe, network, images).encode())
         digest.update(images.labels.tobytes())
@@ -61,6 +60,13 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     found["whitened"] = _whitened(
         {side: own[best] for side, own in rows.items()}, sides, recipe
     )
+    queries = {
+        "raw": found[best]["queries"],
+        "whitened": found["whitened"]["queries"],
+    }
+    for scores in (*(found[name] for name in POOLINGS), found["whitened"]):
+        del scores["queries"]
+    found["queries"] = queries
     if num_processes() == 1:
         write_json(file, found)
     return found
@@ -87,27 +93,6 @@ def pooled(maps: Any) -> dict[str, np.ndarray]:
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         found[name] = rows / np.maximum(lengths, 1e-12)
     return found
-
-
-def verdict(scores: Mapping[str, Any], recipe: Recipe) -> str:
-    """Says in a sentence what a run gained over the raw features."""
-    raw = scores["raw"]
-    name = raw["best"]
-    before, now = raw[name]["map_at_r"], scores["map_at_r"]
-    white = raw["whitened"]["map_at_r"]
-    text = (
-        f"MAP@R of the test classes: raw features {before:.3f} ({name}), "
-        f"whitened {white:.3f}, this run {now:.3f}"
-    )
-    before = max(before, white)
-    if not recipe.steps:
-        return f"{text}; nothing was trained."
-    if now > before:
-        return f"{text}: training gained {100 * (now - before):.1f} points."
-    if recipe.data_dir is None:
-        return f"{text}: training did not help. Try another loss or rate."
-    command = f"training.advise --data-dir {shlex.quote(recipe.data_dir)}"
-    return f"{text}: training did not help. Compare: python -m {command}"
 
 
 def _whitened(rows, sides, recipe):
@@ -138,11 +123,12 @@ def _scores(rows, sides):
             "gallery_embeddings": rows["gallery"],
             "gallery_labels": sides["gallery"].labels,
         }
-    tested, validated = (
-        retrieval_scores(rows[side], sides[side].labels, **own)
-        for side, own in ((test, gallery), ("validation", {}))
+    tested = retrieval_scores(
+        rows[test], sides[test].labels, per_query=True, **gallery
     )
+    validated = retrieval_scores(rows["validation"], sides["validation"].labels)
     return {
+        "queries": np.asarray(tested["per_query"]["map_at_r"]).tolist(),
         "map_at_r": float(tested["map_at_r"]),
         "precision_at_1": float(tested["precision_at_1"]),
         "val_map_at_r": float(validated["map_at_r"]),

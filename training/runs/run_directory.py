@@ -1,10 +1,20 @@
 """The folder of one training run: its files, and who may write them."""
 
+import contextlib
 import json
 import os
+import platform
+import subprocess
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 from training.recipes.recipe import Recipe
+
+PACKAGES = (
+    *("keras-gsp", "keras", "tensorflow", "tensorflow-cpu"),
+    *("jax", "torch", "numpy", "scann"),
+)
 
 
 class RunDirectory:
@@ -57,6 +67,17 @@ class RunDirectory:
         if not self.settings.exists():
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.settings, settings)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Locks the folder while a process trains into it.
+
+        Raises `TakenError` if another process does.
+        """
+        from keras_gsp.storage.one_process import one_process
+
+        with one_process(self.path / "training"):
+            yield
 
     def read_recipe(self) -> Recipe:
         """Reads the recipe of the run."""
@@ -148,3 +169,34 @@ def write_text(path: Path, text: str) -> None:
 
     with whole_file(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def environment() -> dict:
+    """Returns versions of Python and packages, and the commit."""
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": dict(_versions()),
+        "commit": _commit(),
+    }
+
+
+def _versions():
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            yield package, metadata.version(package)
+
+
+def _commit():
+    """Returns the commit, marked when files differ; None without git."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()

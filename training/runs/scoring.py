@@ -25,7 +25,8 @@ def score(
     """Embeds images and scores their retrieval, or of `query` in `gallery`.
 
     With `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes,
-    and scores of each Matryoshka size (`map_at_r_64`).
+    scores of each Matryoshka size (`map_at_r_64`), and as `queries` the MAP@R
+    of each image.
     """
     import keras_gsp as gsp
     from keras_gsp.models.truncated import truncated
@@ -52,15 +53,17 @@ def score(
         }
         found = gsp.metrics.retrieval_scores(**cut, **labels)
         scores |= {f"{one}_{size}": found[one] for one in OF_EACH_SIZE}
-    return {
+    numbers = {
         name: int(value) if name.startswith("num_") else float(value)
         for name, value in scores.items()
     }
+    return numbers | {"queries": each.tolist()}
 
 
 def score_lines(scores: dict) -> list[str]:
-    """Formats scores as lines, counts as integers, and the verdict."""
+    """Formats scores as lines, counts as integers."""
     numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
+    numbers = {k: v for k, v in numbers.items() if "step" not in k}
     width = max(16, *map(len, numbers))
     texts = {
         name: str(value) if name.startswith("num_") else f"{value:.4f}"

@@ -2,12 +2,13 @@
 
 import contextlib
 
+import numpy as np
+
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 from training.runs.distribution import NONE, Distribution
-from training.runs.environment import environment
-from training.runs.run_directory import RunDirectory, write_json
-from training.runs.run_lock import run_lock
+from training.runs.run_directory import RunDirectory, environment, write_json
+from training.runs.verdict import compared, verdict
 
 
 def train_run(
@@ -48,7 +49,11 @@ def train_run(
         if keep_embeddings:
             save_test_embeddings(directory.path, encoder, recipe, splits)
         tested = splits.test, splits.query, splits.gallery
-        scores = score(encoder, recipe, *tested) | {"raw": raw}
+        scores = score(encoder, recipe, *tested)
+        labels = (splits.query or splits.test).labels
+        gain = compared(scores.pop("queries"), raw, labels)
+        del raw["queries"]
+        scores |= {"raw": raw, "gain": gain}
         return from_first_process(lambda: _finish(recipe, directory, scores))
 
 
@@ -64,7 +69,7 @@ def run_settings(recipe: Recipe, distribution: Distribution = NONE) -> dict:
 def _begin(directory, settings, splits, held):
     """Makes the folder, locked for as long as `held` is open."""
     directory.begin(settings)
-    held.enter_context(run_lock(directory.path))
+    held.enter_context(directory.locked())
     # Another process may have begun it, or finished it, just now.
     directory.check(settings)
     directory.keep_classes(splits.classes())
@@ -113,16 +118,20 @@ def _train(recipe, splits, directory, label, distribution, shrinkage):
 
 
 def _finish(recipe, directory, scores):
-    """Adds what a run is compared with, and writes `scores.json`."""
-    from training.runs.progress import solved_problems
-    from training.runs.raw_baseline import verdict
-
+    """Adds which step was kept and what it gained; writes `scores.json`."""
     history = directory.read_history()
+    validated = [line.get("val_map_at_r", np.nan) for line in history]
+    validated = np.where(np.isfinite(validated), validated, -np.inf)
+    kept = history[int(np.argmax(validated))]
+    scores |= {"kept_step": kept["step"], "steps": history[-1]["step"]}
+    scores["val_map_at_r"] = kept["val_map_at_r"]
     if recipe.samples_proxies:
         # The weights may be those of an earlier problem.
+        from training.runs.callbacks import solved_problems
+
         scores |= solved_problems(history)
     first = history[0].items()
     scores["untrained"] = {k: v for k, v in first if k.startswith("val_")}
-    scores["verdict"] = verdict(scores, recipe)
+    scores["verdict"] = verdict(scores)
     write_json(directory.scores, scores)
     return scores

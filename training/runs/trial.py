@@ -9,7 +9,6 @@ import numpy as np
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
-from training.runs.run_lock import run_lock
 from training.runs.scoring import FILE, load_test_embeddings, save_arrays
 from training.runs.train_run import train_run
 
@@ -44,7 +43,7 @@ class Trial:
                 label=label,
                 keep_embeddings=True,
             )
-        with run_lock(self.path):
+        with RunDirectory(self.path).locked():
             # Two processes may find it trained and not scored.
             if self.is_finished:
                 return

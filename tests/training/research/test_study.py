@@ -21,7 +21,6 @@ from training.research.study_record import (
 )
 from training.runs import trial
 from training.runs.run_directory import RunDirectory, write_json, write_text
-from training.runs.run_lock import run_lock
 from training.runs.scoring import FILE as EMBEDDINGS
 from training.runs.train_run import run_settings
 
@@ -46,7 +45,7 @@ class Trainer:
     def __call__(self, recipe, splits, directory, *, label, keep_embeddings):
         _, _, method = directory.path.parent.name.rpartition(".")
         directory.path.mkdir(parents=True, exist_ok=True)
-        with run_lock(directory.path):
+        with directory.locked():
             self.done.append(f"{method} {directory.path.name}")
         fold = directory.path.name.partition("-")[2].partition("-")[2]
         wanted = 1e-4 * self.peak.get(method, 1.0) * self.peak.get(fold, 1.0)
@@ -169,7 +168,7 @@ def test_finished_runs_stay_and_more_seeds_are_added(trainer, tmp_path):
 def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
     taken = tmp_path / "emoji" / "c2.gap" / "seed0-rate0.0001"
     taken.mkdir(parents=True)
-    with run_lock(taken):
+    with RunDirectory(taken).locked():
         run_study(command(tmp_path))
     assert "runs left to other processes: 1" in capsys.readouterr().out
     assert not any("seed1" in name for name in trainer.done)
@@ -185,7 +184,7 @@ def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
     # A trained run is scored by one process too.
     scored = tmp_path / "emoji" / "c2.gap" / "seed1-rate0.0001"
     (scored / trial.QUERIES).unlink()
-    with run_lock(scored):
+    with RunDirectory(scored).locked():
         run_study(command(tmp_path))
     assert "runs left to other processes: 1" in capsys.readouterr().out
     assert not (scored / trial.QUERIES).exists()

@@ -1,10 +1,12 @@
 """Progress of a run, what it logs, and which evaluation is its best."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 
-from training.runs.progress import ProgressBar, solved_problems
+from training.runs.callbacks import ProgressBar, solved_problems
 
 
 class Score(keras.callbacks.Callback):
@@ -18,18 +20,19 @@ def test_in_a_log_an_evaluation_is_a_line(capfd, monkeypatch):
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     data = {"x": np.zeros((20, 2)), "y": np.zeros(20), "verbose": 0}
-    bar = [Score(), ProgressBar("try", 10)]
+    scores = types.SimpleNamespace(scores={"map_at_r": 0.4})
+    bar = [Score(), ProgressBar("try", 10, scores)]
     model.fit(**data, batch_size=2, epochs=2, callbacks=bar)
     out, err = capfd.readouterr()
     *lines, last = out.splitlines()
     facts = "try: 3 of 3 parameters trained, peak memory "
     assert last.startswith(facts) and last.endswith(" MB")
     assert lines == [
-        "try: step 10, loss 0.000, val_map_at_r 0.500, best 0.500",
-        "try: step 20, loss 0.000, val_map_at_r 0.250, best 0.500",
+        "try: step 10, loss 0.000, val_map_at_r 0.500, best 0.500 (step 10)",
+        "try: step 20, loss 0.000, val_map_at_r 0.250, best 0.500 (step 10)",
     ]
     assert "try" not in err
-    model.fit(**data, epochs=0, callbacks=[ProgressBar("try", 10)])
+    model.fit(**data, epochs=0, callbacks=[ProgressBar("try", 10, scores)])
     assert capfd.readouterr().out == "try: nothing trained, 0 steps\n"
 
 

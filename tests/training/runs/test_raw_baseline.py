@@ -9,7 +9,8 @@ from tests.training.test_train import RECIPE, SPLITS
 from training.recipes.backbone import build_backbone
 from training.runs import raw_baseline
 from training.runs.callbacks import BestWeights
-from training.runs.raw_baseline import POOLINGS, pooled, raw_scores, verdict
+from training.runs.raw_baseline import POOLINGS, pooled, raw_scores
+from training.runs.verdict import compared, verdict
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -37,18 +38,58 @@ def test_scores_are_those_of_the_pooled_features_and_kept(monkeypatch):
     assert raw_scores(RECIPE, SPLITS) == found
 
 
-def test_the_verdict_says_what_to_try():
-    for now, settings, words in [
-        (0.5, {}, "GeM 3), whitened 0.420, this run 0.500: training gained 8"),
-        (0.41, {}, "this run 0.410: training did not help"),
-        (0.3, {}, "did not help. Try another loss"),
-        (0.3, {"steps": 0}, "0.300; nothing was trained."),
-        (0.4, {"dataset": "folder", "data_dir": "a b"}, "advise --data-dir 'a"),
-    ]:
-        scores = {"map_at_r": now, "raw": {"best": "GeM 3"}}
-        scores["raw"]["GeM 3"] = {"map_at_r": 0.4}
-        scores["raw"]["whitened"] = {"map_at_r": 0.42}
-        assert words in verdict(scores, RECIPE.with_(**settings))
+def scores_of(kept, gain, steps=900):
+    """Scores of a run whose raw features are better than whitened ones."""
+    raw = {"map_at_r": 0.768, "val_map_at_r": 0.768}
+    white = {"map_at_r": 0.7, "val_map_at_r": 0.71}
+    scores = {"raw": {"best": "GeM 3", "GeM 3": raw, "whitened": white}}
+    ends = {"difference": gain, "low": gain - 0.01, "high": gain + 0.01}
+    scores["gain"] = {"against": "raw features", **ends}
+    own = {"kept_step": kept, "steps": steps, "val_map_at_r": 0.716}
+    return scores | own | {"map_at_r": 0.705}
+
+
+@pytest.mark.parametrize(
+    "scores, sentence",
+    [
+        # Emoji: validation .716 at step 0, .690 at step 150.
+        (
+            scores_of(0, 0.005),
+            "the encoder of step 0 is kept. The raw",
+        ),
+        (
+            scores_of(0, 0.05),
+            "the encoder of step 0 is kept. The raw",
+        ),
+        (scores_of(150, 0.005), "no significant difference: +0.5 [-0.5, +1.5]"),
+        (scores_of(150, -0.05), "lost: -5.0 [-6.0, -4.0] points of MAP@R over"),
+        (scores_of(150, 0.05), "gained +5.0 [+4.0, +6.0] points of MAP@R over"),
+        (scores_of(0, 0.0, steps=0), "Nothing was trained."),
+        (scores_of(9, 0.0) | {"gain": None}, "One test class allows no"),
+    ],
+)
+def test_the_verdict_is_about_the_step_that_is_kept(scores, sentence):
+    text = verdict(scores)
+    assert sentence in text
+    assert ("gained" in text) == (sentence.startswith("gained"))
+    assert "raw 0.768, whitened 0.710, this run 0.716" in text
+
+
+def test_a_run_is_compared_with_the_better_of_raw_and_whitened():
+    classes, run = np.repeat(np.arange(6), 5), np.full(30, 0.5)
+    raw = {"best": "GeM 3", "GeM 3": {"val_map_at_r": 0.4}}
+    raw["queries"] = {"raw": run - 0.1, "whitened": run + 0.1}
+    for white, against, gain in (
+        (0.3, "raw features", 0.1),
+        (0.5, "whitened features", -0.1),
+    ):
+        found = compared(
+            run, raw | {"whitened": {"val_map_at_r": white}}, classes
+        )
+        assert found["against"] == against
+        assert found["difference"] == pytest.approx(gain)
+    one_class = {**raw, "whitened": {"val_map_at_r": 0.5}}
+    assert compared(run, one_class, 0 * classes) is None
 
 
 def test_the_best_weights_may_be_those_before_the_first_step():

@@ -3,10 +3,10 @@ import os
 
 import pytest
 
+from keras_gsp.storage.one_process import TakenError
 from keras_gsp.storage.whole import whole_file
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory, write_json
-from training.runs.run_lock import FILE, RunTakenError, run_lock
 
 SETTINGS = {"recipe": Recipe.of(seed=3).settings}
 
@@ -63,14 +63,13 @@ def test_a_run_that_is_begun_just_now_or_was_killed_may_resume(
 
 
 def test_a_second_training_is_refused_and_the_first_is_named(tmp_path):
-    owner = f"process {os.getpid()} on "
-    with run_lock(tmp_path):
-        with pytest.raises(RunTakenError, match=f"one process.*{owner}"):
-            with run_lock(tmp_path):
+    run = RunDirectory(tmp_path)
+    with run.locked():
+        with pytest.raises(TakenError, match=f"one process.*{os.getpid()}"):
+            with run.locked():
                 pass
-        assert (tmp_path / FILE).read_text().startswith(owner)
     # An error frees the run.
-    with pytest.raises(KeyboardInterrupt), run_lock(tmp_path):
+    with pytest.raises(KeyboardInterrupt), run.locked():
         raise KeyboardInterrupt
-    with run_lock(tmp_path):
+    with run.locked():
         pass

@@ -1,0 +1,71 @@
+"""What training gained over doing nothing, in one sentence.
+
+The step that was kept is compared with the better of the backbone's raw
+features and their learned whitening, image by image on the same test classes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+DO_NOTHING = {"raw": "raw features", "whitened": "whitened features"}
+
+
+def compared(
+    queries: Any, raw: Mapping[str, Any], classes: Any
+) -> dict[str, Any] | None:
+    """Compares a run with the better of raw and whitened features.
+
+    `queries` is the MAP@R of each test image, `raw` that of `raw_scores`, whose
+    better row validation classes choose, and `classes` are those of the images.
+    Returns the `paired_difference`, and what it is `against`; None where one
+    class is all there is.
+    """
+    from keras_gsp.metrics import paired_difference
+
+    if len(np.unique(classes)) < 2:
+        return None
+    validation = {"raw": raw[raw["best"]], "whitened": raw["whitened"]}
+    better = max(validation, key=lambda name: validation[name]["val_map_at_r"])
+    gain = paired_difference(queries, raw["queries"][better], classes)
+    return {"against": DO_NOTHING[better], **gain}
+
+
+def interval(gain: Mapping[str, Any]) -> str:
+    """Formats a difference of scores in points: `+1.3 [+0.5, +2.0]`."""
+    points = (100 * gain[name] for name in ("difference", "low", "high"))
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*points)
+
+
+def significance(gain: Mapping[str, Any], subject: str = "Training") -> str:
+    """Says whether a paired difference excludes zero, and how large it is."""
+    text = f"points of MAP@R over the {gain['against']}"
+    if gain["low"] > 0:
+        return f"{subject} gained {interval(gain)} {text}."
+    if gain["high"] < 0:
+        return f"{subject} lost: {interval(gain)} {text}."
+    return f"{subject} made no significant difference: {interval(gain)} {text}."
+
+
+def verdict(scores: Mapping[str, Any]) -> str:
+    """Says what a finished run gained, from its `scores.json`."""
+    raw, kept = scores["raw"], scores["kept_step"]
+    best, white = raw[raw["best"]], raw["whitened"]
+    text = (
+        f"MAP@R of the test classes: raw features {best['map_at_r']:.3f} "
+        f"({raw['best']}), whitened {white['map_at_r']:.3f}, this run "
+        f"{scores['map_at_r']:.3f} (step {kept} of {scores['steps']}); of the "
+        f"validation classes: raw {best['val_map_at_r']:.3f}, whitened "
+        f"{white['val_map_at_r']:.3f}, this run {scores['val_map_at_r']:.3f}"
+    )
+    if not scores["steps"]:
+        return f"{text}. Nothing was trained."
+    if not kept:
+        text += ". Training did not help: the encoder of step 0 is kept."
+        if best["val_map_at_r"] > scores["val_map_at_r"]:
+            text += " The raw features validate better: search with these."
+        return text
+    if scores["gain"] is None:
+        return f"{text}. One test class allows no comparison."
+    return f"{text}. {significance(scores['gain'])}"
