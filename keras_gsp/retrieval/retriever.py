@@ -28,7 +28,7 @@ from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import ServedEncoder, boxes_of
 from keras_gsp.retrieval.space import check_space
-from keras_gsp.storage.whole import whole_folder
+from keras_gsp.storage.whole import reading, whole_version
 
 ENCODER, GALLERY = "encoder.keras", "index"
 _KINDS = {one.kind: one for one in (ExactIndex, FaissIndex, ScannIndex)}
@@ -229,9 +229,10 @@ class Retriever:
         """
         index = self._in_memory()
         check_space(self.encoder, index)
-        with whole_folder(path, overwrite=overwrite) as folder:
+        with whole_version(path, overwrite=overwrite) as folder:
             self.encoder.save(folder / ENCODER)
-            index.save(folder / GALLERY)
+            (folder / GALLERY).mkdir()
+            index.write_files(folder / GALLERY)
             if canaries := self._canaries():
                 Canaries.of(self._served, index, canaries).save(folder)
             facts = exported_facts(self._served) | {"options": self._options}
@@ -242,16 +243,16 @@ class Retriever:
         cls, path: str | Path, *, folder: str | Path | None = None
     ) -> Self:
         """Reads what `save` wrote; `folder` is where the photographs are."""
-        options = verified_facts(path).get("options")
-        if options is None:
-            raise FileNotFoundError(
-                "`path` must hold what `Retriever.save` wrote. "
-                f"Received: {str(path)!r}."
-            )
-        encoder = keras.saving.load_model(Path(path) / ENCODER, compile=False)
-        saved = Path(path) / GALLERY
-        kind = json.loads((saved / INDEX).read_text(encoding="utf-8"))["kind"]
-        index = _KINDS[kind].load(saved)
+        with reading(path) as saved:
+            options = verified_facts(saved).get("options")
+            if options is None:
+                raise FileNotFoundError(
+                    "`path` must hold what `Retriever.save` wrote. "
+                    f"Received: {str(path)!r}."
+                )
+            encoder = keras.saving.load_model(saved / ENCODER, compile=False)
+            facts = (saved / GALLERY / INDEX).read_text(encoding="utf-8")
+            index = _KINDS[json.loads(facts)["kind"]].load(saved / GALLERY)
         return cls(encoder, index, folder=folder, **options)
 
     def export(self, path: str | Path, **options: Any) -> None:

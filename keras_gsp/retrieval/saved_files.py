@@ -1,6 +1,7 @@
 """The facts of a saved index or an export, once its files are verified."""
 
 import json
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def verified_facts(
     if not names:
         raise FileNotFoundError(
             f"`path` must hold {METADATA} or {INDEX}, as an export or a saved "
-            f"index does. Received: {str(path)!r}."
+            f"index does. Received: {os.path.realpath(path)!r}."
         )
     verify_checksums(folder, skip=skip)
     return json.loads((folder / names[0]).read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from keras_gsp.retrieval.retriever import ENCODER, Retriever
 from keras_gsp.retrieval.saved_files import verified_facts
 from keras_gsp.retrieval.serving.canaries import FILE, Canaries
 from keras_gsp.retrieval.space import SpaceFingerprint, check_same_space
+from keras_gsp.storage.whole import reading
 
 
 def verify_export(path: str | Path) -> dict[str, Any]:
@@ -50,7 +51,11 @@ def verify_export(path: str | Path) -> dict[str, Any]:
     assert facts["num_canaries"] == 1
     ```
     """
-    folder = Path(path)
+    with reading(path) as folder:
+        return _verified(folder)
+
+
+def _verified(folder: Path) -> dict[str, Any]:
     facts = verified_facts(folder)
     if not (folder / FILE).is_file():
         return {"num_canaries": 0, "largest_distance": 0.0}

@@ -4,16 +4,19 @@ import hashlib
 import json
 import os
 from collections.abc import Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 CHECKSUMS = "checksums.json"
 
 
 def write_checksums(folder: str | os.PathLike) -> None:
-    """Writes the SHA-256 of every file of a folder to its `checksums.json`."""
+    """Writes the SHA-256 of every file of a folder to its `checksums.json`.
+
+    Forces the files to the disk.
+    """
     folder = Path(folder)
     files = {
-        path.relative_to(folder).as_posix(): _digest(path)
+        path.relative_to(folder).as_posix(): _digest(path, is_forced=True)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != CHECKSUMS
     }
@@ -30,7 +33,7 @@ def verify_checksums(
     """
     folder = Path(folder)
     damaged = []
-    for name, digest in _read(folder).items():
+    for name, digest in listed(folder).items():
         path = folder / name
         if not path.is_file():
             damaged.append(f"{name}: missing")
@@ -38,21 +41,23 @@ def verify_checksums(
             damaged.append(f"{name}: changed")
     if damaged:
         raise ValueError(
-            f"The files of {str(folder)!r} must be as they were written. "
-            f"Received: {'; '.join(damaged)}. Copy or export it again."
+            f"The files of {os.path.realpath(folder)!r} must be as they were "
+            f"written. Received: {'; '.join(damaged)}. Copy or export it again."
         )
 
 
-def _read(folder):
+def listed(folder: Path) -> dict[str, str]:
+    """Returns the checksums in a folder's `checksums.json` by file name."""
     try:
         content = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
         if content["algorithm"] != "sha256":
             raise ValueError(f"algorithm {content['algorithm']!r}")
-        files, root = content["files"], folder.resolve()
+        files = content["files"]
         for name, digest in files.items():
             # A damaged name must not make us read files elsewhere.
-            is_inside = (folder / name).resolve().is_relative_to(root)
-            if not is_inside or not isinstance(digest, str):
+            path = PurePosixPath(name)
+            is_outside = path.is_absolute() or ".." in path.parts
+            if is_outside or not isinstance(digest, str):
                 raise ValueError(f"{name!r}: {digest!r}")
         return files
     except FileNotFoundError:
@@ -60,11 +65,14 @@ def _read(folder):
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"damaged ({error})"
     raise ValueError(
-        f"{str(folder)!r} must hold the checksums of its files. "
+        f"{os.path.realpath(folder)!r} must hold the checksums of its files. "
         f"Received: {CHECKSUMS}: {reason}. Copy or export it again."
     )
 
 
-def _digest(path):
-    with open(path, "rb") as file:
+def _digest(path, *, is_forced=False):
+    # Opened for writing, or Windows cannot force it to the disk.
+    with open(path, "r+b" if is_forced else "rb") as file:
+        if is_forced:
+            os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()

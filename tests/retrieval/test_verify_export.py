@@ -11,6 +11,7 @@ from keras_gsp.retrieval import (
 )
 from keras_gsp.retrieval.serving.canaries import Canaries
 from keras_gsp.storage.checksums import write_checksums
+from keras_gsp.storage.whole import current_folder
 from tests.compiled import on_tensorflow
 from tests.retrieval.test_retriever import means, photos  # noqa: F401
 
@@ -19,6 +20,7 @@ def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
     encoder, path = means(), tmp_path / "saved"
     retriever = Retriever.from_folder(photos, encoder)
     retriever.save(path)
+    path = current_folder(path)
     # As a library that computes something else: the same weights and layers.
     canaries = path / "canaries.npz"
     with np.load(canaries) as read:
@@ -44,6 +46,7 @@ def test_canaries_move_by_a_share_of_their_length():
 def test_canaries_of_another_encoder_are_refused(photos, tmp_path):  # noqa: F811
     path = tmp_path / "saved"
     Retriever.from_folder(photos, means()).save(path)
+    path = current_folder(path)
     means(1 / 250).save(path / "encoder.keras")
     write_checksums(path)
     with pytest.raises(ValueError, match="made by another encoder"):

@@ -1,13 +1,47 @@
 """Files and folders are written whole or not at all."""
 
+import contextlib
 import errno
+import multiprocessing
 import os
+import shutil
+import signal
 import stat
+import threading
+import time
 
 import pytest
 
 from keras_gsp.storage import whole
-from keras_gsp.storage.whole import whole_file, whole_folder
+from keras_gsp.storage.checksums import write_checksums
+from keras_gsp.storage.whole import (
+    current_folder,
+    reading,
+    whole_file,
+    whole_folder,
+    whole_version,
+)
+
+WRITERS = [whole_version, whole_folder]
+
+
+def write(path, text, *, writer=whole_version, overwrite=True):
+    """Writes a folder of two files that hold the same text."""
+    with writer(path, overwrite=overwrite) as folder:
+        for name in "ab":
+            (folder / name).write_text(text)
+        write_checksums(folder)
+
+
+def read(path):
+    with reading(path) as folder:
+        first, second = ((folder / name).read_text() for name in "ab")
+    assert first == second
+    return first
+
+
+def num_files(path):
+    return sum(len(files) for _, _, files in os.walk(path))
 
 
 def test_a_file_appears_when_the_block_ends(tmp_path):
@@ -59,19 +93,239 @@ def test_the_bytes_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
     assert (tmp_path / "a").read_bytes() == b"2"
 
 
-def test_a_folder_is_replaced_only_when_asked(tmp_path):
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_folder_is_replaced_only_when_asked(writer, tmp_path):
     path = tmp_path / "deep" / "model"
-    with whole_folder(path) as folder:
-        (folder / "old").touch()
-        assert not path.exists()
+    write(path, "old", writer=writer, overwrite=False)
     with pytest.raises(FileExistsError, match="must not exist"):
-        with whole_folder(path):
-            pass
-    with pytest.raises(RuntimeError), whole_folder(path, overwrite=True) as new:
-        (new / "half").touch()
-        raise RuntimeError("killed")
-    assert os.listdir(path) == ["old"]
-    with whole_folder(path, overwrite=True) as new:
-        (new / "new").touch()
-    assert os.listdir(path) == ["new"]
+        write(path, "new", writer=writer, overwrite=False)
+    with pytest.raises(RuntimeError), writer(path, overwrite=True) as folder:
+        (folder / "a").write_text("half")
+        assert read(path) == "old"
+        raise RuntimeError("wrong")
+    assert read(path) == "old"
+    expected = num_files(tmp_path)
+    for number in range(4):
+        write(path, f"new {number}", writer=writer)
+        assert read(path) == f"new {number}"
+    assert num_files(tmp_path) == expected
     assert os.listdir(path.parent) == ["model"]
+    with pytest.raises(RuntimeError), writer(tmp_path / "x") as folder:
+        raise RuntimeError("wrong")
+    assert not (tmp_path / "x").exists()
+
+
+def photographs(path):
+    path.mkdir()
+    return path / "photo.png"
+
+
+def inside(path, writer):
+    write(path, "own", writer=writer)
+    return current_folder(path) / "photo.png"
+
+
+def beside(path, writer):
+    write(path, "own", writer=writer)
+    return path / "photo.png"
+
+
+def of_checksums(path, writer):
+    path.mkdir()
+    write_checksums(path)
+    (path / "checksums.json").rename(path / "kept.json")
+    return path / "kept.json"
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        lambda path, writer: photographs(path),
+        lambda path, writer: photographs(path).parent / "deep" / "photo.png",
+        lambda path, writer: photographs(path).parent / "version-1" / "x.png",
+        lambda path, writer: photographs(path).parent / ".hidden",
+        lambda path, writer: path,
+        inside,
+        beside,
+        of_checksums,
+    ],
+)
+def test_overwriting_spares_other_files(writer, foreign, tmp_path):
+    file = foreign(tmp_path / "p", writer)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("mine")
+    before = num_files(tmp_path)
+    with pytest.raises(FileExistsError, match="another file"):
+        write(tmp_path / "p", "new", writer=writer)
+    assert file.read_text() == "mine" and num_files(tmp_path) == before
+
+
+def test_each_way_to_write_spares_what_the_other_wrote(tmp_path):
+    for writer, other in (WRITERS, WRITERS[::-1]):
+        write(tmp_path / writer.__name__, "old", writer=writer)
+        with pytest.raises(FileExistsError, match="another file"):
+            write(tmp_path / writer.__name__, "new", writer=other)
+        assert read(tmp_path / writer.__name__) == "old"
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_rename_that_fails_leaves_the_old_or_the_new(
+    writer, can_exchange, tmp_path, monkeypatch
+):
+    if not can_exchange:
+        monkeypatch.setattr(whole, "_exchange", lambda *names: False)
+    originals = {n: getattr(os, n) for n in ("rename", "replace", "fsync")}
+    for failing in range(1, 12):
+        calls, path = [], tmp_path / str(failing)
+        write(path, "old", writer=writer)
+
+        def flaky(name, calls=calls, failing=failing):
+            def call(*arguments):
+                calls.append(name)
+                if len(calls) == failing:
+                    raise OSError(errno.EIO, "Input/output error")
+                return originals[name](*arguments)
+
+            return call
+
+        with monkeypatch.context() as patched:
+            for name in originals:
+                patched.setattr(os, name, flaky(name))
+            with contextlib.suppress(OSError):
+                write(path, "new", writer=writer)
+        expected = {"new"} if len(calls) < failing else {"old", "new"}
+        assert read(path) in expected
+        write(path, "newer", writer=writer)
+        assert read(path) == "newer"
+    assert len(calls) < failing
+
+
+def write_on(path, writer):
+    for number in range(10**6):
+        write(path, f"text {number}" * 1000, writer=writer)
+
+
+def started(path, writer):
+    write(path, "start", writer=writer)
+    # A fork: the parent's modules are there, and it holds no lock.
+    process = multiprocessing.get_context("fork").Process(
+        target=write_on, args=(path, writer), daemon=True
+    )
+    process.start()
+    return process
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_killed_writer_leaves_the_old_or_the_new(writer, tmp_path):
+    path = tmp_path / "model"
+    for number in range(15):
+        process = started(path, writer)
+        time.sleep(0.005 + 0.003 * number)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        assert read(path).startswith(("text", "start"))
+    write(path, "last", writer=writer)
+    assert read(path) == "last"
+    left = num_files(tmp_path)
+    write(tmp_path / "fresh" / "model", "last", writer=writer)
+    assert num_files(tmp_path / "fresh") == left
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_readers_beside_two_writers_read_one_version(writer, tmp_path):
+    path = tmp_path / "model"
+    processes = [started(path, writer) for _ in range(2)]
+    seen = set()
+    end = time.monotonic() + 1.5
+    try:
+        while time.monotonic() < end:
+            with reading(path) as folder:
+                first = (folder / "a").read_text()
+                time.sleep(0.002)
+                assert (folder / "b").read_text() == first
+                seen.add(first)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    assert len(seen) > 5
+    write(path, "last", writer=writer)
+    assert read(path) == "last"
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_version_stays_while_it_is_read(writer, tmp_path):
+    path = tmp_path / "model"
+    write(path, "old", writer=writer)
+    with reading(path) as folder:
+        for number in range(3):
+            write(path, f"new {number}", writer=writer)
+        assert (folder / "a").read_text() == "old"
+        assert read(path) == "new 2"
+    held = num_files(tmp_path)
+    write(path, "last", writer=writer)
+    assert num_files(tmp_path) < held
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_without_locks_the_version_before_stays(writer, tmp_path, monkeypatch):
+    monkeypatch.setattr(whole, "fcntl", None)
+    path, sizes = tmp_path / "model", []
+    for number in range(5):
+        write(path, f"new {number}", writer=writer)
+        with reading(path) as folder:
+            assert (folder / "a").read_text() == f"new {number}"
+            if writer is whole_version:
+                write(path, f"new {number}", writer=writer)
+                assert (folder / "a").exists()
+        sizes.append(num_files(tmp_path))
+    assert sizes[-1] == sizes[1] == sizes[2]
+
+
+def test_links_are_followed_and_mounts_are_named(tmp_path, monkeypatch):
+    (tmp_path / "disk").mkdir()
+    for writer in WRITERS:
+        link = tmp_path / f"link {writer.__name__}"
+        link.symlink_to(tmp_path / "disk" / writer.__name__)
+        for text in ("old", "new"):
+            write(link, text, writer=writer)
+        assert link.is_symlink() and read(link) == "new"
+    (tmp_path / "file").write_text("")
+    (tmp_path / "name").symlink_to(tmp_path / "file")
+    with whole_file(tmp_path / "name") as aside:
+        aside.write_text("new")
+    assert (tmp_path / "name").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == mount)
+    write(mount, "new")
+    assert read(mount) == "new"
+    shutil.rmtree(mount)
+    mount.mkdir()
+    with pytest.raises(OSError, match="must not be a mount point.*/mount"):
+        write(mount, "new", writer=whole_folder)
+
+
+def test_a_damaged_name_of_the_version_is_named(tmp_path):
+    write(tmp_path / "p", "old")
+    for text in ("", "{}", '{"version": "../x"}', '{"version": 3}'):
+        (tmp_path / "p" / "current.json").write_text(text)
+        with pytest.raises(ValueError, match=r"current\.json.* must name"):
+            current_folder(tmp_path / "p")
+
+
+def test_threads_may_write_at_once(tmp_path):
+    threads = [
+        threading.Thread(target=write, args=(tmp_path / "p", f"{number}"))
+        for number in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read(tmp_path / "p") in map(str, range(8))
+    write(tmp_path / "p", "last")
+    assert num_files(tmp_path) == 4

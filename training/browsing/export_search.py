@@ -23,21 +23,23 @@ class ExportSearch:
 
         import keras_gsp as gsp
         from keras_gsp.storage.checksums import verify_checksums
+        from keras_gsp.storage.whole import reading
         from training.datasets.layout import images_root
 
         self.folder = Path(folder)
-        self.metadata = export_metadata(self.folder)
+        with reading(self.folder) as folder:
+            self.metadata = export_metadata(folder)
+            verify_checksums(folder)
+            # The signatures live only as long as the model.
+            self._model = tf.saved_model.load(str(folder))
         # Side of the embedded square as a fraction of the shorter side.
         self.crop_fraction = self.metadata["crop_fraction"]
-        verify_checksums(self.folder)
         run = Path("runs", Path(self.metadata.get("run", "")).name)
         settings = run / "settings.json"
         if data_dir is None and settings.is_file():
             recipe = json.loads(settings.read_text())["recipe"]
             data_dir = recipe.get("data_dir")
         self._root = images_root(data_dir or ".")
-        # The signatures live only as long as the model.
-        self._model = tf.saved_model.load(str(self.folder))
         gallery = self._model.gallery_variables
         self.labels = np.array([as_text(x) for x in gallery["labels"].numpy()])
         self.ids = [as_text(one) for one in gallery["ids"].numpy()]

@@ -29,7 +29,7 @@ from keras_gsp.retrieval.index.search_index import Items, SearchIndex
 from keras_gsp.retrieval.index.where import Where, as_list, is_selected
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
 from keras_gsp.retrieval.space import space_fingerprint
-from keras_gsp.storage.whole import whole_folder
+from keras_gsp.storage.whole import reading, whole_version
 
 
 class GalleryIndex(SearchIndex):
@@ -152,15 +152,19 @@ class GalleryIndex(SearchIndex):
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the index to a folder: plain arrays, JSON and checksums.
 
-        `path` must be new, unless `overwrite` is `True`. An empty index is a
+        `path` must be new, unless `overwrite` is `True`, which replaces a
+        saved index and nothing else. Other processes may load it meanwhile:
+        they get the old index or the new one. An empty index is a
         `RuntimeError`.
         """
+        with whole_version(path, overwrite=overwrite) as folder:
+            self.write_files(folder)
+
+    def write_files(self, folder: Path) -> None:
+        """Writes the files of the index into a folder."""
         self._check_filled()
         facts = {name: getattr(self, name) for name in self.saved_options}
-        with (
-            self._threads.changing,
-            whole_folder(path, overwrite=overwrite) as folder,
-        ):
+        with self._threads.changing:
             facts |= self._write_engine(folder)
             save_gallery(self, folder, {"kind": self.kind, **facts})
 
@@ -169,15 +173,14 @@ class GalleryIndex(SearchIndex):
         """Reads an index that `save` wrote; pickled objects are refused.
 
         With `mmap` the vectors stay on disk, for a gallery larger than memory;
-        their checksum is not compared, and the folder must not change. An
-        engine's own files are read whole. Another kind of index, or damaged
-        files, are a `ValueError`.
+        their checksum is not compared. An engine's own files are read whole.
+        Another kind of index, or damaged files, are a `ValueError`.
         """
-        folder = Path(path)
-        facts = saved_facts(folder, cls.kind, is_mapped=mmap)
-        index = cls(**{name: facts[name] for name in cls.saved_options})
-        read_gallery(index, folder, facts, is_mapped=mmap)
-        index._read_engine(folder, facts)
+        with reading(path) as folder:
+            facts = saved_facts(folder, cls.kind, is_mapped=mmap)
+            index = cls(**{name: facts[name] for name in cls.saved_options})
+            read_gallery(index, folder, facts, is_mapped=mmap)
+            index._read_engine(folder, facts)
         return index
 
     @property

@@ -5,6 +5,7 @@ import pytest
 
 from keras_gsp.retrieval import ExactIndex
 from keras_gsp.retrieval.index import saved_gallery
+from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import (
     check_sorted,
     filled,
@@ -69,7 +70,7 @@ def test_a_failed_save_leaves_the_old_index(tmp_path, monkeypatch):
 
 def test_a_mapped_index_does_not_read_its_vectors(tmp_path):
     filled(ExactIndex, None).save(tmp_path / "index")
-    path = tmp_path / "index" / "embeddings.npy"
+    path = current_folder(tmp_path / "index") / "embeddings.npy"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(bytes(content))

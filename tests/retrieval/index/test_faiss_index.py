@@ -8,6 +8,7 @@ import pytest
 
 from keras_gsp.retrieval import ExactIndex, FaissIndex, search_recall
 from keras_gsp.storage.checksums import write_checksums
+from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import clustered, same, share
 
 ROWS, LABELS = clustered(1500)
@@ -152,16 +153,17 @@ def test_bad_options_are_refused():
 def test_an_unreadable_engine_file_is_refused(tmp_path):
     index = FaissIndex(ROWS[:50])
     index.save(tmp_path / "index")
-    file = tmp_path / "index" / "faiss.index"
+    file = current_folder(tmp_path / "index") / "faiss.index"
     content = file.read_bytes()
     FaissIndex(ROWS[:49]).save(tmp_path / "other")
+    other = current_folder(tmp_path / "other") / "faiss.index"
     for new, message in (
         (content[: len(content) // 2], "must be the file that faiss wrote"),
         (b"", "must be the file that faiss wrote"),
-        ((tmp_path / "other/faiss.index").read_bytes(), "49 and 50 items"),
+        (other.read_bytes(), "49 and 50 items"),
     ):
         file.write_bytes(new)
-        write_checksums(tmp_path / "index")
+        write_checksums(file.parent)
         with pytest.raises(ValueError, match=message):
             FaissIndex.load(tmp_path / "index")
 

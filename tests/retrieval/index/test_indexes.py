@@ -18,6 +18,7 @@ from keras_gsp.retrieval import (
 )
 from keras_gsp.retrieval.index import approximate
 from keras_gsp.storage.checksums import write_checksums
+from keras_gsp.storage.whole import current_folder
 
 
 def installed(*modules):
@@ -338,7 +339,9 @@ def test_a_saved_index_answers_alike_and_can_be_changed(kind, mmap, tmp_path):
         index.save(tmp_path / "index")
     index.save(tmp_path / "index", overwrite=True)
     assert len(kind.load(tmp_path / "index")) == 59 - 1
-    for _ in () if mmap else damaged_in_turn(tmp_path / "index"):
+    for _ in (
+        () if mmap else damaged_in_turn(current_folder(tmp_path / "index"))
+    ):
         with pytest.raises(ValueError, match="damaged|changed|missing"):
             kind.load(tmp_path / "index")
 
@@ -349,7 +352,7 @@ def test_other_folders_are_refused(kind, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"index\.json"):
         kind.load(tmp_path)
     index.save(tmp_path / "index")
-    path = tmp_path / "index" / "index.json"
+    path = current_folder(tmp_path / "index") / "index.json"
     facts = json.loads(path.read_text())
     for change, message in (
         ({"kind": "other"}, f"kind {index.kind!r}.*kind 'other'"),

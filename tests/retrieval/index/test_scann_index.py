@@ -13,6 +13,7 @@ from keras_gsp.retrieval import (
     export_retriever,
 )
 from keras_gsp.retrieval.index.scann_index import automatic_settings
+from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import clustered, same, share
 from tests.retrieval.serving.served_answers import answers_elsewhere
 from tests.retrieval.serving.served_artefact import (
@@ -41,7 +42,8 @@ QUERIES, _ = clustered(50, seed=1, size=8)
 @needs_scann
 def test_pickled_ids_and_bad_options_are_refused(tmp_path):
     ScannIndex(ROWS[:30]).save(tmp_path / "index")
-    (tmp_path / "index" / "scann" / "scann_docids.pkl").write_bytes(b"\x80")
+    folder = current_folder(tmp_path / "index")
+    (folder / "scann" / "scann_docids.pkl").write_bytes(b"\x80")
     with pytest.raises(ValueError, match="never loaded.*scann_docids"):
         ScannIndex.load(tmp_path / "index")
     with pytest.raises(ValueError, match="kind 'exact'.*kind 'scann'"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import Neighbors
+from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.search_recall import compared
 
 
