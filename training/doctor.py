@@ -132,11 +132,11 @@ def _review(command, lines):
         )
     own: dict[str, Any] = {"decisions": command.decisions}
     if command.dataset == "csv":
-        images = gsp.data.csv_list(command.data_dir, on_missing="skip", **own)
+        options = own | {"on_missing": "skip"}
+        images = gsp.data.ImageSet.from_csv(command.data_dir, **options)
     else:
         images = gsp.data.image_folder(command.data_dir, **own)
-    usable = gsp.data.readable_images(images.paths, on_error="skip").indices
-    images = images.subset(usable)
+    images = images.readable()
     batches = gsp.data.image_batches(images, preprocessing=expected)
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)

@@ -161,7 +161,7 @@ def _truncation(export, recipe, encoder, images):
 def _index(export, recipe, encoder, splits, gallery):
     """Embeds the gallery; its threshold is that of the validation classes."""
     import keras_gsp as gsp
-    from keras_gsp.data.image_folder import names_below
+    from keras_gsp.data.listed_files import names_below
     from training.datasets.layout import images_root
     from training.runs.scoring import embed
 
@@ -191,7 +191,7 @@ def _index(export, recipe, encoder, splits, gallery):
 
 def _column(recipe, name, gallery):
     """A column of the run's list, one value for each image of the gallery."""
-    from keras_gsp.data.image_folder import csv_rows
+    from keras_gsp.data.listed_files import csv_rows
 
     rows = []
     if recipe.dataset == "csv":

@@ -3,19 +3,15 @@
 from keras_gsp.data.batches import image_batches
 from keras_gsp.data.class_balanced_sampler import ClassBalancedSampler
 from keras_gsp.data.decoding import decode_image, image_size
-from keras_gsp.data.image_folder import csv_list, image_folder
-from keras_gsp.data.image_set import ImageSet
+from keras_gsp.data.image_set import ImageSet, image_folder
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.data.readable_images import readable_images
 
 __all__ = [
     "ClassBalancedSampler",
     "ImageSet",
     "Preprocessing",
-    "csv_list",
     "decode_image",
     "image_batches",
     "image_folder",
     "image_size",
-    "readable_images",
 ]

@@ -14,8 +14,8 @@ import numpy as np
 from keras_gsp._checks import check_choice, check_count
 from keras_gsp._labels import as_host_array, checked_labels, label_codes
 from keras_gsp.data.crops import random_window
-from keras_gsp.data.image_folder import names_below
 from keras_gsp.data.image_set import ImageSet
+from keras_gsp.data.listed_files import names_below
 from keras_gsp.data.preprocessing import Preprocessing
 
 # Batches that are read before they are asked for, and images of one task.

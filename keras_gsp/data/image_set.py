@@ -1,16 +1,25 @@
-"""Labeled images, in files or in memory, and their split by class."""
+"""Labeled images of a folder, of a list or in memory, split by class."""
 
 import hashlib
 import unicodedata
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keras_gsp._checks import check_integer, is_integer
+from keras_gsp._checks import check_count, check_integer, is_integer
 from keras_gsp._labels import as_host_array
+from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.listed_files import (
+    boxes_of,
+    csv_rows,
+    folder_rows,
+    unreadable,
+    unreadable_text,
+)
 
 _DTYPES = np.uint8, np.float16
 
@@ -19,8 +28,8 @@ _DTYPES = np.uint8, np.float16
 class ImageSet:
     """Labeled images, as file names or pixels.
 
-    `image_folder` and `csv_list` return one; `augmented_batches`,
-    `evaluation_batches` and `class_balanced_batches` take what it holds.
+    `image_folder` and `ImageSet.from_csv` return one; `image_batches` takes
+    one.
 
     Args:
         labels: (num_images,), integers in [0, num_classes).
@@ -29,12 +38,13 @@ class ImageSet:
             (num_images, height, width, channels), float16.
         paths: one file for each image, in place of `images`.
         boxes: (num_images, 4), the part of each image that shows the item: x,
-            y, width and height in pixels, for `evaluation_batches`.
+            y, width and height in pixels, for `image_batches`.
 
     Raises:
         ValueError: lengths differ, a label has no class name, a class has no
-            image, a box is outside of its image (of files, left of it or above
-            it), or both or neither of `images` and `paths` are given.
+            image, two classes have one name, a name is not UTF-8, a box is
+            outside of its image (of files, left of it or above it), or both or
+            neither of `images` and `paths` are given.
 
     Example:
 
@@ -80,6 +90,42 @@ class ImageSet:
             boxes = checked_boxes(self.boxes, len(self), sides)
             _set(self, "boxes", boxes)
 
+    @classmethod
+    def from_csv(
+        cls,
+        path: str | Path,
+        *,
+        images_per_class: int | None = None,
+        on_missing: str = "raise",
+        decisions: str | Path | None = None,
+    ) -> "ImageSet":
+        """Lists the images that a CSV file names, with their labels.
+
+        Rows that repeat another are left out with a warning; so is one for an
+        image with several labels.
+
+        Args:
+            path: the file in UTF-8, with a header line that has the columns
+                `path` and `label`. Image paths are relative to its folder, or
+                absolute. Labels may be any text. With the columns `x`, `y`,
+                `width` and `height`, each row has a box, in pixels.
+            images_per_class: as for `image_folder`.
+            on_missing: `"raise"`, or `"skip"`: images that do not exist stay
+                in the list, for `readable` to name.
+            decisions: as for `image_folder`.
+
+        Returns:
+            An `ImageSet` in the order of the list; its classes are sorted.
+
+        Raises:
+            FileNotFoundError: no such file, or images that do not exist.
+            ValueError: no row, or a row or column that is incomplete; text
+                that is not UTF-8; wrong decisions.
+        """
+        check_count(is_optional=True, images_per_class=images_per_class)
+        rows = csv_rows(path, on_missing=on_missing, decisions=decisions)
+        return _image_set(rows, images_per_class)
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -97,6 +143,22 @@ class ImageSet:
     def names(self) -> np.ndarray:
         """(num_images,), the class name of each image."""
         return np.array(self.class_names)[self.labels]
+
+    def readable(self, *, max_pixels: int = MAX_PIXELS) -> "ImageSet":
+        """Decodes every file once and leaves out those that cannot be used.
+
+        A warning names them with the reason. Files of more than `max_pixels`
+        are not decoded. `ValueError` if no file is left.
+        """
+        reasons = unreadable(self.paths or (), max_pixels)
+        if not reasons:
+            return self
+        text = unreadable_text(reasons, len(self))
+        if len(reasons) == len({*self.paths}):
+            raise ValueError(f"An image must be readable. Received: {text}")
+        warnings.warn(f"Images are left out: {text}", stacklevel=2)
+        rows = [i for i, path in enumerate(self.paths) if path not in reasons]
+        return self.subset(rows)
 
     def subset(self, indices: Sequence[int] | np.ndarray) -> "ImageSet":
         """Selects images by position, in any order.
@@ -207,6 +269,17 @@ class ImageSet:
                 f"`labels` must be in [0, num_classes={self.num_classes}). "
                 f"Received: {self.labels.min()}...{self.labels.max()}."
             )
+        for name in {*(self.paths or ()), *self.class_names}:
+            if not name.isascii() and not _is_utf8(name):
+                raise ValueError(
+                    "Names of files and classes must be UTF-8. Received: "
+                    f"{name!a}. Rename it first."
+                )
+        if len({*self.class_names}) < self.num_classes:
+            raise ValueError(
+                "Every class must have its own name. "
+                f"Received: {self.class_names}."
+            )
         empty = np.flatnonzero(self.class_sizes == 0)
         if empty.size:
             raise ValueError(
@@ -215,9 +288,73 @@ class ImageSet:
             )
 
 
+def image_folder(
+    path: str | Path,
+    *,
+    images_per_class: int | None = None,
+    decisions: str | Path | None = None,
+) -> ImageSet:
+    """Lists the images of a folder with one sub-folder per class.
+
+    Linked folders are read too, each folder once. Files with another ending,
+    links that lead nowhere or back, and images beside the folders of classes
+    are counted and named in a warning. Nothing is decoded:
+    `ImageSet.readable` does that.
+
+    Args:
+        path: the folder, or a zip or tar archive of it. Classes may lie at
+            any depth and are named by their path below it, `"dogs/small"`, in
+            Unicode's composed form (NFC).
+        images_per_class: number of files to keep of each class, the first
+            ones. `None`: all.
+        decisions: a CSV file of images to drop and labels to change, as
+            `training.doctor --review` saves them: columns `path` (relative to
+            the folder), `decision` (`keep`, `relabel` or `drop`) and `label`
+            (the new class, for `relabel`).
+
+    Returns:
+        An `ImageSet` in order of class and file name.
+
+    Raises:
+        FileNotFoundError: no such folder or file, or no image in it.
+        ValueError: a damaged or hostile archive; wrong decisions; names that
+            are not UTF-8.
+
+    Example:
+
+    ```python
+    import pathlib, tempfile
+    import keras_gsp as gsp
+
+    root = pathlib.Path(tempfile.mkdtemp())
+    for name in ("cat", "dog"):
+        (root / name).mkdir()
+        (root / name / "1.png").touch()
+    photos = gsp.data.image_folder(root)
+    assert photos.class_names == ("cat", "dog")
+    ```
+    """
+    check_count(is_optional=True, images_per_class=images_per_class)
+    return _image_set(folder_rows(path, decisions), images_per_class)
+
+
+def _image_set(rows, images_per_class):
+    names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
+    paths = [row["path"] for row in rows]
+    whole = ImageSet(labels, tuple(names), paths=paths, boxes=boxes_of(rows))
+    return whole.of_each_class(images_per_class)
+
+
 def _set(instance, name, value):
     # A frozen dataclass sets its own fields in this way.
     object.__setattr__(instance, name, value)
+
+
+def _is_utf8(name):
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:  # Bytes of a file name in another encoding.
+        return False
 
 
 def _draw(salt, name):

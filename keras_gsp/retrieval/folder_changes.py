@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from keras_gsp.data.decoding import IMAGE_ENDINGS
+from keras_gsp.data.listed_files import folder_entries
 
 # Size in bytes and time of the last change in nanoseconds.
 Version = tuple[int, int]
@@ -72,25 +73,13 @@ def image_versions(root: str | os.PathLike) -> dict[str, tuple[str, Version]]:
     """
     root = os.path.abspath(root)
     start, versions = len(os.path.join(root, "")), {}
-    for file, status in _files(root, set()):
-        name = unicodedata.normalize("NFC", file[start:].replace(os.sep, "/"))
-        versions[name] = file, (status.st_size, status.st_mtime_ns)
+    for entry in folder_entries(root):
+        if not entry.name.lower().endswith(IMAGE_ENDINGS):
+            continue
+        name = entry.path[start:].replace(os.sep, "/")
+        # A file may go while the folder is read.
+        with contextlib.suppress(FileNotFoundError):
+            status = entry.stat()
+            version = status.st_size, status.st_mtime_ns
+            versions[unicodedata.normalize("NFC", name)] = entry.path, version
     return versions
-
-
-def _files(folder: str, seen: set[str]) -> Iterator[tuple[str, Any]]:
-    """Yields images, and their `os.stat_result`, at any depth."""
-    real = os.path.realpath(folder)
-    if real in seen:  # A link may lead back.
-        return
-    seen.add(real)
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                yield from _files(entry.path, seen)
-            elif entry.name.lower().endswith(IMAGE_ENDINGS):
-                # A broken link has no version.
-                with contextlib.suppress(FileNotFoundError):
-                    yield entry.path, entry.stat()

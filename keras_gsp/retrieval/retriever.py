@@ -11,7 +11,8 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_gsp.data.image_folder import image_folder, image_root
+from keras_gsp.data.image_set import image_folder
+from keras_gsp.data.listed_files import image_root
 from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.retrieval.index.columns import blocks_of, checked_items
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex

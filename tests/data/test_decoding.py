@@ -109,7 +109,7 @@ def test_a_large_image_is_refused_by_its_header(kind, tmp_path):
     cut = gsp.data.Preprocessing(8)
     for read in (
         lambda: gsp.data.decode_image(contents),
-        lambda: gsp.data.readable_images([path]),
+        lambda: gsp.data.ImageSet([0], "a", paths=[path]).readable(),
         lambda: gsp.data.image_batches([path], preprocessing=cut)[0],
     ):
         with pytest.raises(ValueError, match="must have at most max_pixels"):

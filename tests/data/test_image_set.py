@@ -53,6 +53,8 @@ def test_wrong_images_are_refused():
         ({"images": pixels(5)}, "5 images"),
         ({"paths": "abcdef", "labels": [0, 0, 1, 2, 3, 1]}, r"0\.\.\.3"),
         ({"paths": "abcdef", "class_names": "abcd"}, r"\['d'\]"),
+        ({"paths": "abcdef", "class_names": "aba"}, "its own name"),
+        ({"paths": ["\udce9", *"bcdef"]}, r"UTF-8.*udce9"),
         ({"paths": "abcdef", "boxes": [[0, 0, 1, 1]]}, r"\(6, 4\) numbers"),
         ({"paths": "abcdef", "boxes": [[0, np.nan, 1, 1]] * 6}, "6 outside"),
         ({"images": pixels(), "boxes": [[0, 0, 99, 1]] * 6}, "image 0: .0, 0"),

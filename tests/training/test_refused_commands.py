@@ -85,8 +85,8 @@ def test_too_few_classes_are_named_before_images_are_decoded(
     def decode(*arguments, **settings):
         raise AssertionError("an image was decoded")
 
-    for function in ("readable_images", "image_batches"):
-        monkeypatch.setattr(gsp.data, function, decode)
+    monkeypatch.setattr("training.datasets.reading.unreadable", decode)
+    monkeypatch.setattr(gsp.data, "image_batches", decode)
     settings = "--classes-per-batch 32 PLAIN"
     with pytest.raises(SystemExit, match="classes_per_batch=32 for"):
         run(f"train folder --data-dir images {settings}")

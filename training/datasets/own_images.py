@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_gsp.data import ImageSet, image_folder
-from keras_gsp.data.image_folder import BOX, csv_rows
+from keras_gsp.data.listed_files import BOX, csv_rows
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import labeled_images
 
@@ -61,7 +61,7 @@ def csv_splits(
 
     `split` is `train`, `test`, `validation`, `query` or `gallery`; without the
     column, classes are drawn. With `query` and `gallery`, `test` is both
-    together. `on_missing` and `decisions` as for `gsp.data.csv_list`.
+    together. `on_missing` and `decisions` as for `gsp.data.ImageSet.from_csv`.
     """
     name = Path(csv_file).stem
     rows = csv_rows(csv_file, on_missing=on_missing, decisions=decisions)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import keras_gsp as gsp
 from keras_gsp.data.archives import cache_folder
+from keras_gsp.data.listed_files import unreadable, unreadable_text
 from training.datasets.collage import collage_splits
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import files_digest
@@ -33,14 +33,13 @@ def readable_splits(
     passed = cache_folder() / "readable" / files_digest(paths)
     if not paths or passed.exists():
         return splits
-    try:
-        skipped = gsp.data.readable_images(paths, on_error=on_corrupt).skipped
-    except ValueError as error:
-        # The option of the commands in place of the function's argument.
-        advice = str(error).replace(
-            '`on_error="skip"`', "--corrupt-images skip"
+    skipped = unreadable(paths)
+    if skipped and (on_corrupt == "raise" or len(skipped) == len(paths)):
+        raise ValueError(
+            "All images must be readable. Received: "
+            f"{unreadable_text(skipped, len(paths))}\nRemove them, or skip "
+            "them with --corrupt-images skip."
         )
-        raise ValueError(advice) from error
     if not skipped:
         passed.parent.mkdir(parents=True, exist_ok=True)
         passed.touch()

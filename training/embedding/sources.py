@@ -18,7 +18,7 @@ def listed(images: Path) -> list[Row]:
     """
     # The package imports Keras: not for --help.
     import keras_gsp as gsp
-    from keras_gsp.data.image_folder import names_below
+    from keras_gsp.data.listed_files import names_below
 
     if images.suffix == ".csv":
         rows = _csv_rows(images)

@@ -1,7 +1,7 @@
 """A page to decide on suspicious images: keep, relabel or drop.
 
 It opens from disk and saves `decisions.csv`, which `gsp.data.image_folder`,
-`gsp.data.csv_list` and `--decisions` read.
+`gsp.data.ImageSet.from_csv` and `--decisions` read.
 """
 
 import os

@@ -111,5 +111,5 @@ def test_corrupt_images_end_reading_or_are_skipped_and_counted(
     assert len(splits.train) + len(splits.test) == 8
     # Files that passed are not decoded again.
     readable_splits(splits)
-    monkeypatch.setattr("keras_gsp.data.readable_images", None)
+    monkeypatch.setattr("training.datasets.reading.unreadable", None)
     assert readable_splits(splits) is splits
