@@ -2,48 +2,33 @@
 
 from pathlib import Path
 
-from training.recipes.glyph_network import (
-    CHARACTERS,
-    EPOCHS,
-    train_classifier,
-)
 from training.research.studies import Study
-
-FOLDER = Path(__file__).parents[2] / "docs" / "results" / "weights"
 
 
 def kept_weights(study: Study) -> tuple[Path, ...]:
-    """Files of the networks of a study; trains those that are not kept.
+    """Files of the networks of a study; trains those that are not there.
 
     Pretraining on another machine gives other weights, which move a row by
     points: a study reads the kept ones, in half precision.
     """
-    backbones = {
-        one.backbone
-        for one in study.cells.values()
-        if one.backbone_weights == CHARACTERS
-    }
-    if not study.pretrainings:
-        return ()
-    (backbone,) = backbones
-    return tuple(
-        _kept(backbone, number) for number in range(study.pretrainings)
-    )
+    for number, file in enumerate(study.kept):
+        if not file.exists():
+            _pretrain(file, number)
+    return study.kept
 
 
-def _kept(backbone, number):
-    file = FOLDER / f"{backbone}-characters-{number}.weights.h5"
-    if not file.exists():
-        from training.datasets.glyphs import single_characters
+def _pretrain(file, number):
+    # They import Keras.
+    from training.datasets.glyphs import single_characters
+    from training.recipes.glyph_network import EPOCHS, train_classifier
 
-        images = single_characters()
-        model = train_classifier(backbone, images, EPOCHS, seed=number)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        whole = file.with_name(f"whole-{file.name}")
-        model.get_layer("glyph_cnn").save_weights(whole)
-        _halve(whole, file)
-        whole.unlink()
-    return file
+    backbone = file.name.partition("-characters-")[0]
+    model = train_classifier(backbone, single_characters(), EPOCHS, seed=number)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    whole = file.with_name(f"whole-{file.name}")
+    model.get_layer("glyph_cnn").save_weights(whole)
+    _halve(whole, file)
+    whole.unlink()
 
 
 def _halve(source, target):

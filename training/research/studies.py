@@ -11,12 +11,18 @@ from training.recipes.choices import is_proxy_loss
 from training.recipes.named import PUBLISHED, named
 from training.recipes.recipe import Recipe
 
+# Pretrained networks of studies, beside their records.
+WEIGHTS = Path(__file__).parents[2] / "docs" / "results" / "weights"
+CHARACTERS = "characters"
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 METHODS: dict[str, dict[str, Any]] = TABLES["method"]
 # The baseline of every table: raw features, averaged and normalized.
 UNTRAINED = ("-", "untrained")
 NEAR = 0.003
 """Rates this close to the best validation score count as best too."""
+
+
+OPTIONS = "search_seeds", "near", "pretrainings", "left_out"
 
 
 def method_of(key: tuple[str, str]) -> str:
@@ -49,10 +55,26 @@ class Study:
     search_seeds: int = 1
     """Seeds whose mean validation score chooses a rate, and settings."""
     near: float = NEAR
+    left_out: str = "which were not trained by today's rules"
+    """Why its record may lack cells."""
     pretrainings: int = 0
     """Number of pretrained networks, seed after seed in turn."""
     weights: tuple[Path, ...] = ()
     """Files of these networks."""
+
+    @property
+    def kept(self) -> tuple[Path, ...]:
+        """Files beside the record, of the networks that the study starts from."""
+        backbones = {
+            recipe.backbone
+            for recipe in self.cells.values()
+            if recipe.backbone_weights == CHARACTERS
+        }
+        return tuple(
+            WEIGHTS / f"{backbone}-characters-{number}.weights.h5"
+            for backbone in backbones
+            for number in range(self.pretrainings)
+        )
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -64,10 +86,14 @@ class Study:
         """Columns of the table, in order."""
         return tuple(dict.fromkeys(map(method_of, self.cells)))
 
+    def family(self, key: tuple[str, str]) -> tuple[str, str]:
+        """Row and method of a cell."""
+        return key[0], method_of(key)
+
     def rivals(self, key: tuple[str, str]) -> list[tuple[str, str]]:
         """The cells of a row and method: one for each of its settings."""
-        own = key[0], method_of(key)
-        return [one for one in self.cells if (one[0], method_of(one)) == own]
+        family = self.family(key)
+        return [one for one in self.cells if self.family(one) == family]
 
 
 def beside(method: str, study: str = "") -> tuple[str, ...]:
@@ -156,11 +182,7 @@ def _study(name, table):
         table.get("folds", 0),
         frozenset(unsearched),
         controls,
-        **{
-            k: table[k]
-            for k in ("search_seeds", "near", "pretrainings")
-            if k in table
-        },
+        **{k: table[k] for k in OPTIONS if k in table},
     )
 
 

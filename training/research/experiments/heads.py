@@ -39,7 +39,7 @@ def best_head(
     learner.compile(optimizer, loss=loss)
     start = learner.get_weights()
     state = [np.array(variable) for variable in optimizer.variables]
-    indices = gsp.data.class_balanced_batches(
+    sampler = gsp.data.ClassBalancedSampler(
         labels["train"],
         classes_per_batch=min(classes_per_batch, len({*labels["train"]})),
         samples_per_class=4,
@@ -52,14 +52,14 @@ def best_head(
         for variable, value in zip(optimizer.variables, state, strict=True):
             variable.assign(value)
         schedule = keras.optimizers.schedules.CosineDecay(rate, steps)
-        for step, chosen in enumerate(indices.take(steps + 1)):
+        for step in range(steps + 1):
             if step % every == 0:
                 rows = encoder.predict(maps["validation"], 128, verbose=0)
                 found = scores(rows, labels["validation"])["map_at_r"]
                 if found > best[0]:
                     best = found, encoder.get_weights(), f"{rate:g}"
             optimizer.learning_rate = float(schedule(step))
-            rows = np.asarray(chosen)
+            rows = sampler[step]
             learner.train_on_batch(maps["train"][rows], labels["train"][rows])
     encoder.set_weights(best[1])
     return best[2]

@@ -128,7 +128,7 @@ def photographs(settings: Settings, fold: int) -> Task:
     """A fold over the classes of a folder."""
     size, weights = settings.pixels, settings.backbone_weights
     data = load_pictures(str(settings.data_dir), size)
-    sides = fold_sides(data.labels, max(settings.folds, 2), fold)
+    sides = fold_sides(data.labels, max(settings.folds, 2), fold, 6)
     network = Recipe.of(
         backbone="mobilenet-v2",
         backbone_width=settings.width,

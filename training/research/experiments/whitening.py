@@ -87,7 +87,7 @@ def feature_maps(
     )
     if weights is not None:
         network.load_weights(weights)
-    batches = gsp.data.evaluation_batches(
+    batches = gsp.data.image_batches(
         paths, preprocessing=gsp.data.Preprocessing(side, side)
     )
     parts = [
@@ -122,13 +122,16 @@ def cached(settings: Settings, function: Callable) -> Callable:
 
 
 def fold_sides(
-    labels: np.ndarray, folds: int, fold: int
+    labels: np.ndarray, folds: int, fold: int, validation: int = 4
 ) -> dict[str, np.ndarray]:
-    """Positions of the images of each of `SIDES`."""
+    """Positions of the images of each of `SIDES`.
+
+    Of the classes that do not test, one in `validation` validates.
+    """
     order = np.random.default_rng(0).permutation(np.unique(labels))
     tests = np.array_split(order, folds)[fold]
     others = np.random.default_rng(fold).permutation(np.setdiff1d(order, tests))
-    count = max(2, len(others) // 4)
+    count = max(2, len(others) // validation)
     classes = others[count:], others[:count], tests
     return {
         side: np.flatnonzero(np.isin(labels, of))
