@@ -8,23 +8,6 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
 from training.research.experiments.zero_shot_prediction import retrieve_halves
-from training.research.study_record import cell_share
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(4, 6), (3, 5)])
-def test_mass_on_the_subject_is_that_of_a_loop(rows, columns):
-    maps = np.random.default_rng(0).random((8, rows, columns))
-    cells = np.arange(8) % 4
-    masses = np.zeros(8)
-    for image, row, column in np.ndindex(maps.shape):
-        # Centers, in units of the canvas; 0.5 belongs to the later cell.
-        below, right = (
-            (row + 0.5) / rows >= 0.5,
-            (column + 0.5) / columns >= 0.5,
-        )
-        if cells[image] == 2 * below + right:
-            masses[image] += maps[image, row, column]
-    np.testing.assert_allclose(cell_share(maps, cells, 2), masses.mean())
 
 
 def test_prototypes_are_fitted_to_all_classes_or_to_the_others():
