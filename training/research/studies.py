@@ -13,7 +13,7 @@ from training.recipes.recipe import Recipe
 
 # Pretrained networks of studies, beside their records.
 WEIGHTS = Path(__file__).parents[2] / "docs" / "results" / "weights"
-CHARACTERS = "characters"
+CHARACTERS, PICTURES = "characters", "pictures"
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 METHODS: dict[str, dict[str, Any]] = TABLES["method"]
 # The baseline of every table: raw features, averaged and normalized.
@@ -65,14 +65,15 @@ class Study:
     @property
     def kept(self) -> tuple[Path, ...]:
         """Files beside the record, of the networks that the study starts from."""
-        backbones = {
-            recipe.backbone
+        networks = {
+            f"{recipe.backbone}-{CHARACTERS if is_known else PICTURES}"
             for recipe in self.cells.values()
-            if recipe.backbone_weights == CHARACTERS
+            if (is_known := recipe.backbone_weights == CHARACTERS)
+            or recipe.backbone == "picture-cnn"
         }
         return tuple(
-            WEIGHTS / f"{backbone}-characters-{number}.weights.h5"
-            for backbone in backbones
+            WEIGHTS / f"{name}-{number}.weights.h5"
+            for name in networks
             for number in range(self.pretrainings)
         )
 

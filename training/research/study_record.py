@@ -69,7 +69,6 @@ def study_record(folder: Path) -> dict[str, Any]:
     return {
         **{"kind": "study", "study": name, "title": study.title},
         **{"about": study.about, "command": study_command(name)},
-        "dataset": trials[0].recipe.dataset,
         "over": study.over,
         "search_seeds": study.search_seeds,
         "weights": [file.name for file in study.kept],

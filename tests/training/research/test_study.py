@@ -71,6 +71,7 @@ def trainer(monkeypatch):
     found = Trainer()
     monkeypatch.setattr(trial, "train_run", found)
     monkeypatch.setattr(study, "check_sources", lambda recipe: None)
+    monkeypatch.setattr(study, "kept_weights", lambda one: ())
 
     def read(recipe, check):
         check(SPLITS)
@@ -238,10 +239,10 @@ def test_folds_are_scored_alone_and_together(trainer, tmp_path, monkeypatch):
 
 def test_intervals_are_over_images_and_need_three_models(trainer, tmp_path):
     options = {"methods": ("gap", "gsp"), "as_printed": True}
-    folder = run_study(command(tmp_path, "cifar-collage", **options))
+    folder = run_study(command(tmp_path, "collage-zsr", **options))
     two = rows_of(folder)["gsp"]["differences"]["gap"]
     assert two["num_seeds"] == 2 and "low" not in two
-    folder = run_study(command(tmp_path, "cifar-collage", seeds=3, **options))
+    folder = run_study(command(tmp_path, "collage-zsr", seeds=3, **options))
     ours, theirs = (
         [scores(folder / f"c2.{method}/seed{n}-rate0.001") for n in range(3)]
         for method in ("gsp", "gap")
@@ -344,7 +345,10 @@ def test_too_few_classes_are_refused_before_training(
 def test_every_study_starts_with_its_baseline_and_repeats_no_cell():
     for name, one in STUDIES.items():
         assert [*one.cells][0] == UNTRAINED, name
-        recipes = [(r, one.controls.get(c)) for c, r in one.cells.items()]
+        recipes = [
+            (recipe, one.controls.get(cell), cell in one.unsearched)
+            for cell, recipe in one.cells.items()
+        ]
         assert len({*recipes}) == len(recipes), name
         for (row, method), recipe in one.cells.items():
             assert (recipe.steps == 0) == (method == "untrained"), name
