@@ -59,8 +59,7 @@ test-torch: $(VENV)-torch/.test
 	KERAS_BACKEND=torch $(VENV)-torch/bin/python -m pytest -m slow tests/test_examples.py -k from-pytorch
 
 docs: $(VENV)/.docs
-	$(BIN)/python docs/.site/notebooks.py
-	PYTHONPATH=docs/.site $(BIN)/zensical build --strict -f .mkdocs.yml
+	$(BIN)/python -m sphinx -W --keep-going -q docs build/site
 	@echo build/site/index.html: written
 
 release: $(VENV)/.test

@@ -80,7 +80,7 @@ def test_cells_run_in_order(name, folder, capsys):
 
 
 def test_a_notebook_becomes_a_page():
-    path = ROOT / "docs" / ".site" / "notebooks.py"
+    path = ROOT / "docs" / "notebook_pages.py"
     spec = importlib.util.spec_from_file_location("site_notebooks", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

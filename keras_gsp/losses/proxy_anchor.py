@@ -19,13 +19,15 @@ from keras_gsp.ops.precision import larger
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ProxyAnchorLoss(ProxyLoss):
-    """Compares each proxy with the samples, the hardest weighted most.
+    r"""Compares each proxy with the samples, the hardest weighted most.
 
     With `s` the cosine of embedding and proxy, P all proxies, P+ those whose
     class is in the batch, the inner sums over the samples of the batch:
 
-    `1/|P+| sum_{P+} log(1 + sum_own exp(-alpha (s - margin)))
-    + 1/|P| sum_P log(1 + sum_other exp(alpha (s + margin)))`
+    .. math::
+        \frac{1}{|P^+|} \sum_{P^+} \log \bigl( 1 + \sum_{own}
+        e^{-\alpha (s - m)} \bigr) + \frac{1}{|P|} \sum_P \log \bigl( 1
+        + \sum_{other} e^{\alpha (s + m)} \bigr)
 
     Each proxy of a class counts separately. A sample's term, which a sample
     weight multiplies, is an equal share of the first logarithm of its class and
@@ -48,7 +50,7 @@ class ProxyAnchorLoss(ProxyLoss):
         Kim et al., "Proxy Anchor Loss for Deep Metric Learning", CVPR 2020,
         equation (4). The GSP papers' code divides the second sum by the
         number of proxies that have a sample of another class; this differs
-        from |P| only in a batch of a single class.
+        from `|P|` only in a batch of a single class.
     """
 
     def __init__(

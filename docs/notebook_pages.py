@@ -1,12 +1,12 @@
 """Turns each notebook into a page of the site: text, code, printed output.
 
-Run before the site is built: `python docs/.site/notebooks.py`.
+`docs/conf.py` calls it before the site is built.
 """
 
 import json
 from pathlib import Path
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).parent / "notebooks"
 # A longer fence than any inside a cell.
 FENCE = "`````"
 
@@ -23,15 +23,12 @@ def markdown(notebook: dict, name: str) -> str:
         for output in cell["outputs"]:
             text = "".join(output.get("text", ()))
             parts.append(f"{FENCE}text\n{text.rstrip()}\n{FENCE}")
-    parts.insert(1, f'<a href="../{name}" download>Download this notebook</a>')
+    parts.insert(1, f"[Download this notebook]({name})")
     return "\n\n".join(parts) + "\n"
 
 
 def write_pages() -> None:
+    """Writes `NAME.md` beside each notebook."""
     for file in sorted(NOTEBOOKS.glob("*.ipynb")):
         page = markdown(json.loads(file.read_text("utf-8")), file.name)
         file.with_suffix(".md").write_text(page, "utf-8")
-
-
-if __name__ == "__main__":
-    write_pages()
