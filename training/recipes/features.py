@@ -14,6 +14,7 @@ from keras_gsp._labeled_batches import batches_of
 from keras_gsp._processes import predictor
 from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import cache_folder
+from keras_gsp.layers.patch_tokens import TokenGrid
 from keras_gsp.storage.whole import whole_file
 from training.datasets.glyphs import CELL
 from training.datasets.image_set import RetrievalSplits
@@ -29,20 +30,54 @@ def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     return splits.mapped(partial(_image_features, recipe))
 
 
-def _image_features(recipe, images):
+def class_tokens(recipe: Recipe, images: ImageSet) -> np.ndarray | None:
+    """Returns the class token of each image, (images, channels), float16.
+
+    Computed with the features; None where the backbone has no such token.
+    """
+    file = _features_file(recipe, images)[0]
+    file = file.with_suffix(".token.npy")
+    return np.load(file) if file.exists() else None
+
+
+def with_class_token(backbone: Any) -> keras.Model | None:
+    """Returns a model of images to map and class token, None without one."""
+    network = backbone.layers[-1]
+    for layer in getattr(network, "layers", ()):
+        if isinstance(layer, TokenGrid) and layer.prefix_tokens:
+            tokens = layer.input
+            both = keras.Model(network.input, [network.output, tokens[:, 0]])
+            pixels = backbone.layers[-2].output
+            return keras.Model(backbone.input, both(pixels))
+    return None
+
+
+def _features_file(recipe, images):
+    """The file of the features, and the backbone that computes them."""
     recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
     keras.config.set_dtype_policy(recipe.precision)
     backbone = build_backbone(recipe, image_shape(recipe, images))
     name = f"{fingerprint(recipe, backbone, images)}.npy"
-    file = cache_folder() / "features" / name
+    return cache_folder() / "features" / name, backbone
+
+
+def _image_features(recipe, images):
+    file, backbone = _features_file(recipe, images)
     if not file.exists():
-        found = _computed(recipe, backbone, images)
-        # Through a handle, or NumPy would add its own ending to the name.
-        with whole_file(file) as aside, aside.open("wb") as content:
-            np.save(content, found)
+        recipe = recipe.with_(cache_features=False)
+        features, tokens = _computed(recipe, backbone, images)
+        if tokens is not None:
+            _save(file.with_suffix(".token.npy"), tokens)
+        _save(file, features)
     return replace(images, images=np.load(file), paths=None)
+
+
+def _save(file, array):
+    # Through a handle, or NumPy would add its own ending to the name.
+    with whole_file(file) as aside, aside.open("wb") as content:
+        np.save(content, array)
 
 
 def complete_encoder(recipe: Recipe, encoder: Any) -> Any:
@@ -78,11 +113,16 @@ def fingerprint(recipe: Recipe, backbone: Any, images: ImageSet) -> str:
 
 
 def _computed(recipe, backbone, images):
+    """Feature maps, and class tokens or None, of all images."""
     batches = evaluation_batches(recipe, images)
-    parts, predict = [], predictor(backbone)
+    both = with_class_token(backbone)
+    maps, tokens, predict = [], [], predictor(both or backbone)
     with tqdm(total=len(images), desc="features", unit="image") as bar:
         for pixels, _ in batches_of(batches):
-            features = predict(pixels)
-            parts.append(features.astype("float16"))
+            outputs = predict(pixels)
+            features, token = (outputs, None) if both is None else outputs
+            maps.append(features.astype("float16"))
+            if token is not None:
+                tokens.append(token.astype("float16"))
             bar.update(len(features))
-    return np.concatenate(parts)
+    return np.concatenate(maps), np.concatenate(tokens) if tokens else None
