@@ -20,7 +20,7 @@ def rows():
             yield pytest.param(*row, id=f"{path.stem}-{number}")
 
 
-@pytest.mark.parametrize("call, arguments, message", rows())
+@pytest.mark.parametrize("call, arguments, message", [*rows()])
 def test_is_refused(call, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ERRORS, match=message):

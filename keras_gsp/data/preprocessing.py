@@ -241,19 +241,18 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     `build_encoder(..., preprocessing=...)` adds; two that disagree are a
     `ValueError`.
     """
-    own = getattr(encoder, "preprocessing", None)
-    if isinstance(own, Preprocessing):
-        return own
-    found, is_original = [], False
-    for layer in layers_at_any_depth(encoder):
-        found.append(getattr(layer, "preprocessing", None))
-        if getattr(layer, "takes_originals", False):  # Its encoders do not.
-            return found[-1] or _original(layer, preprocessing_of(layer.first))
-        is_original = is_original or getattr(layer, "cuts_originals", False)
-    found = [one for one in found if isinstance(one, Preprocessing)]
-    if is_original:  # A model of the layers of one that takes originals.
-        return _original(encoder, next(iter(found), None))
-    return agreed({f"layer {n}": one for n, one in enumerate(found)})
+    # The outermost comes first.
+    layers = [
+        layer
+        for layer in layers_at_any_depth(encoder)
+        if hasattr(layer, "preprocessing")
+    ]
+    records = [x.preprocessing for x in layers if x.preprocessing is not None]
+    if layers and layers[0].preprocessing is None:  # It resizes for the others.
+        return _original(encoder, next(iter(records), None))
+    if layers and isinstance(layers[0], keras.Model):
+        return records[0]
+    return agreed({f"layer {n}": one for n, one in enumerate(records)})
 
 
 def _original(model, inner):

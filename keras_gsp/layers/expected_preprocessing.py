@@ -17,7 +17,8 @@ class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
     call it once, on the image or any features.
 
     Args:
-        preprocessing: `gsp.data.Preprocessing`; `TypeError` for another.
+        preprocessing: `gsp.data.Preprocessing`, or `None`: images as they
+            are, whole; `TypeError` for another.
     """
 
     def __init__(self, preprocessing: Any, **kwargs: Any) -> None:
@@ -25,7 +26,8 @@ class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
         super().__init__(autocast=False, **kwargs)
         if isinstance(preprocessing, dict):
             preprocessing = keras.saving.deserialize_keras_object(preprocessing)
-        if not hasattr(preprocessing, "crop_fraction"):
+        is_known = hasattr(preprocessing, "crop_fraction")
+        if not (preprocessing is None or is_known):
             raise TypeError(
                 "`preprocessing` must be a `gsp.data.Preprocessing`. "
                 f"Received: preprocessing={preprocessing!r}."

@@ -7,6 +7,7 @@ from keras_gsp.models.backbones.bn_inception_weights import (
 from keras_gsp.models.encoder import build_encoder
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.metric_learner import MetricLearner
+from keras_gsp.models.multi_view import MultiView
 from keras_gsp.models.projection_initialization import initialize_projection
 from keras_gsp.models.proxy_optimizer import proxy_optimizer
 from keras_gsp.models.truncated import truncate_encoder
@@ -14,6 +15,7 @@ from keras_gsp.models.two_looks import TwoLooks
 
 __all__ = [
     "MetricLearner",
+    "MultiView",
     "TwoLooks",
     "bn_inception",
     "build_encoder",

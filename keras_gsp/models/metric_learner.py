@@ -219,6 +219,8 @@ class MetricLearner(Configured, keras.Model):
     ) -> None:
         """As `keras.Model.compile`, with a loss of `keras_gsp.losses`."""
         self._check_loss(loss)
+        if _ON_JAX:  # Keras would not compile a `TwoLooks` unless told to.
+            kwargs.setdefault("jit_compile", True)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def fit(

@@ -2,18 +2,18 @@
 
 import inspect
 import warnings
-from functools import cache
 from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp._checks import check_choice, check_count, check_interval
+from keras_gsp._checks import check_choice, check_interval
 from keras_gsp._configured import ConfiguredLayer
 from keras_gsp._encoding import embedding_of, embedding_tensor, input_of
 from keras_gsp._tensor import Tensor
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
+from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.ops.precision import at_least_float32, full_matmul
 
 # Cells a side: the margin of half a cell on each side is a quarter of four.
@@ -25,18 +25,18 @@ class TwoLooks(keras.Model):
     """Embeds an image, then the box where its pooling found the subject.
 
     Resizes an image for the `first` encoder, places a box around the mass of
-    its pooling weights, crops the box out of the image as given, and embeds the
-    crop with the `second` encoder. Give it images with more pixels than the
+    its pooling weights, crops the box out of the image, and embeds the crop
+    with the `second` encoder. Give it images with more pixels than the
     encoders take, so that the second look sees more. It costs two passes.
 
     Boxes get no gradient; both looks do, so the model can be trained like any
-    encoder. For a second encoder of its own, train the first, train the
-    second on `.crops(images)`, and combine both here.
+    encoder. For another second encoder, train the first, train the second on
+    `.crops(images)`, and combine both here.
 
     Args:
         first: encoder with one pooling that has `pooling_weights`, such as
             `GeneralizedSumPooling` or `AttentionPooling`, on a feature map,
-            for images of a known size.
+            for images of a known size; or a `MultiView` of one.
         second: encoder of the crops, for images of a known size. `None`:
             `first`.
         window: side of the box as a share of the image's, in (0, 1]: of all
@@ -51,7 +51,7 @@ class TwoLooks(keras.Model):
             l2-normalized.
         preprocessing: `gsp.data.Preprocessing` of the images that this model
             receives, saved with it. `None`: files are decoded whole, at their
-            own size, one at a time.
+            size, one at a time.
         name: name of the model.
 
     Input shape:
@@ -70,10 +70,6 @@ class TwoLooks(keras.Model):
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     encoder = keras.Sequential([
         keras.Input((32, 32, 3)), gsp.layers.GeneralizedSumPooling(5)
     ])
@@ -90,9 +86,6 @@ class TwoLooks(keras.Model):
         Closer" (WS-DAN), arXiv 1901.09891.
     """
 
-    # Files are not cut for it as for its encoders.
-    takes_originals = True
-
     def __init__(
         self,
         first: keras.Model,
@@ -108,9 +101,17 @@ class TwoLooks(keras.Model):
         check_interval("(0, 1]", mass=mass)
         if window is not None:
             check_interval("(0, 1]", window=window)
-        images = keras.Input((None, None, input_of(first).shape[-1]))
+        near = first if second is None else second
+        channels = [input_of(encoder).shape[-1] for encoder in (first, near)]
+        if channels[0] != channels[1]:
+            raise ValueError(
+                "`first` and `second` must take images of as many channels. "
+                f"Received: {channels[0]} and {channels[1]}."
+            )
+        inputs = keras.Input((None, None, channels[0]))
+        images = ExpectedPreprocessing(preprocessing, name="images")(inputs)
         whole = Crop(_image_size("first", first), name="whole")(images)
-        embedding, weights = _with_weights(first)(whole)
+        embedding, weights = _with_weights(first, whole)
         if window is None and min(weights.shape[1:]) < FEW_CELLS:
             warnings.warn(
                 f"The first look pools {weights.shape[1]} x {weights.shape[2]} "
@@ -119,78 +120,33 @@ class TwoLooks(keras.Model):
                 stacklevel=2,
             )
         boxes = Boxes(window, mass, name="boxes")([images, weights])
-        near = first if second is None else second
-        size = _image_size("second", near)
-        channels = [input_of(one).shape[-1] for one in (first, near)]
-        if channels[0] != channels[1]:
-            raise ValueError(
-                "`first` and `second` must take images of as many channels. "
-                f"Received: {channels[0]} and {channels[1]}."
-            )
-        crops = Crop(size, name="crops")([images, boxes])
-        is_list = isinstance(getattr(near, "input", None), list)
-        looks = [embedding, embedding_of(near([crops] if is_list else crops))]
-        super().__init__(images, _combined(looks, combine), name=name)
+        crops = Crop(_image_size("second", near), name="crops")([images, boxes])
+        looks = {"first": embedding, "second": embed(near, crops)}
+        super().__init__(inputs, _combined(looks, combine), name=name)
         self.first = first
         self.second = second
         self.window = window
         self.mass = mass
         self.combine = combine
         self.preprocessing = preprocessing
-        self.jit_compile = False  # It would compile every size of image.
-
         # In a closure: Keras would track and save the models once more.
-        @cache
-        def finders(num_boxes):
-            several = Boxes(window, mass, num_boxes)([images, weights])
-            crops = Crop(size)([images, several])
-            models = [keras.Model(images, x) for x in (several, crops)]
-            for model in models:
-                model.jit_compile = False
-            return models
+        finder, cropper = (keras.Model(inputs, x) for x in (boxes, crops))
+        self.finder = lambda: finder
+        self._cropper = lambda: cropper
 
-        self._finders = finders
-
-    def finder(self) -> keras.Model:
-        """Returns the model from images to boxes; weights are shared."""
-        return self._finders(None)[0]
-
-    def boxes(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
+    def boxes(self, images: Any) -> np.ndarray:
         """Returns (batch, 4): top, left, bottom, right, in [0, 1].
 
         `images` are those of a call or, as in `predict`, a data set of them.
-        With `num_boxes`, for images of several subjects: (batch, num_boxes,
-        4), each the best `window` once the mass in those before it is gone, at
-        most as many as have room beside each other. They may overlap.
         """
-        return self._find(images, num_boxes)[0].predict(images, verbose=0)
+        return self.finder().predict(_checked(images), verbose=0)
 
-    def crops(self, images: Any, num_boxes: int | None = None) -> np.ndarray:
-        """Returns what the second encoder sees of each box, float32.
+    def crops(self, images: Any) -> np.ndarray:
+        """Returns what the second encoder sees of each image, float32.
 
-        (batch, height, width, channels), or with `num_boxes` (batch,
-        num_boxes, height, width, channels).
+        (batch, height, width, channels).
         """
-        return self._find(images, num_boxes)[1].predict(images, verbose=0)
-
-    def _find(self, images, num_boxes):
-        shape = getattr(images, "shape", None)
-        is_wrong = shape is not None and (len(shape) != 4 or not shape[0])
-        if is_wrong or isinstance(images, list | tuple):
-            raise ValueError(
-                "`images` must be an array (batch, height, width, channels) "
-                "of one image or more, or a data set of such arrays. "
-                f"Received: {type(images).__name__}, shape {shape}."
-            )
-        check_count(is_optional=True, num_boxes=num_boxes)
-        most = int(1 / self.window + 1e-6) ** 2 if self.window else 0
-        if num_boxes is not None and num_boxes > most:
-            raise ValueError(
-                f"`num_boxes` must be at most {most}, the windows that have "
-                "room beside each other (give a `window`). Received: "
-                f"num_boxes={num_boxes}, window={self.window}."
-            )
-        return self._finders(num_boxes)
+        return self._cropper().predict(_checked(images), verbose=0)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, and which layers are shared.
@@ -198,11 +154,7 @@ class TwoLooks(keras.Model):
         Raises:
             ValueError: encoders that share layers inside of layers.
         """
-        names = list(inspect.signature(type(self).__init__).parameters)[1:]
-        config = {
-            name: keras.saving.serialize_keras_object(getattr(self, name))
-            for name in names
-        }
+        config = constructor_arguments(self)
         return config | {"shared": _shared_layers(self.first, self.second)}
 
     @classmethod
@@ -211,83 +163,103 @@ class TwoLooks(keras.Model):
     ) -> Self:
         """Rebuilds a model from `get_config`."""
         read = keras.saving.deserialize_keras_object
-        given = {name: read(value) for name, value in config.items()}
-        shared, first = given.pop("shared", {}), given["first"]
-        if shared and given["second"] is not first:
-            given["second"] = keras.models.clone_model(
-                given["second"],
+        arguments = {name: read(value) for name, value in config.items()}
+        shared, first = arguments.pop("shared", {}), arguments["first"]
+        if shared and arguments["second"] is not first:
+            arguments["second"] = keras.models.clone_model(
+                arguments["second"],
                 clone_function=lambda layer: (
                     first.get_layer(shared[layer.name])
                     if layer.name in shared
                     else layer
                 ),
             )
-        return cls(**given)
+        return cls(**arguments)
+
+
+def constructor_arguments(model: keras.Model) -> dict[str, Any]:
+    """Returns the arguments of a model's constructor, serialized."""
+    names = list(inspect.signature(type(model).__init__).parameters)[1:]
+    return {
+        name: keras.saving.serialize_keras_object(getattr(model, name))
+        for name in names
+    }
+
+
+def embed(encoder: keras.Model, images: Any) -> Any:
+    """Returns the symbolic embedding of symbolic images."""
+    is_list = isinstance(getattr(encoder, "input", None), list)
+    return embedding_of(encoder([images] if is_list else images))
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class Boxes(ConfiguredLayer):
-    """Places boxes on each of `images`, given maps of weights."""
+    """Places a box (batch, 4) on each of `images`, given maps of weights."""
 
     def __init__(
-        self,
-        window: float | None,
-        mass: float,
-        num_boxes: int | None = None,
-        **kwargs: Any,
+        self, window: float | None, mass: float, **kwargs: Any
     ) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.window = window
         self.mass = mass
-        self.num_boxes = num_boxes
 
     def call(self, inputs: list) -> Tensor:
-        """Returns boxes (batch, 4), or (batch, num_boxes, 4)."""
+        """Returns boxes (batch, 4)."""
         images, weights = inputs
         weights = ops.stop_gradient(weights)
         if self.window is None:
             return _boxes_around(weights, ops.shape(images)[1:3], self.mass)
-        found = _windows(weights, self.window, self.num_boxes or 1)
-        return found[0] if self.num_boxes is None else ops.stack(found, axis=1)
+        return _windows(weights, self.window)
 
     def compute_output_shape(self, shapes: list) -> tuple:
         """Returns the shape of the boxes."""
-        several = () if self.num_boxes is None else (self.num_boxes,)
-        return shapes[0][0], *several, 4
+        return shapes[0][0], 4
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class Crop(ConfiguredLayer):
-    """Crops boxes, or takes the whole, as Pillow's `resize(..., box=...)`."""
+    """Crops boxes, or takes the whole, as Pillow's `resize(..., box=...)`.
 
-    # Files are not cut for it as for the encoders behind it.
-    cuts_originals = True
+    `size` is (height, width) of the result, or a factor of the image's size.
+    """
 
-    def __init__(self, size: tuple[int, int], **kwargs: Any) -> None:
+    def __init__(self, size: tuple[int, int] | float, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.size = size
+        # A model with this layer is compiled only if `compile` says so: XLA
+        # would compile it for every size of image.
+        self.supports_jit = False
 
     def call(self, inputs: Any) -> Tensor:
-        """Returns images (batch, [num_boxes,] height, width, channels)."""
+        """Returns images (batch, height, width, channels)."""
         whole = [[0.0, 0.0, 1.0, 1.0]]
         images, boxes = inputs if isinstance(inputs, list) else (inputs, whole)
         boxes = ops.convert_to_tensor(boxes, "float32")
         height, width = ops.shape(images)[1:3]
+        rows, columns = self._output_size(height, width)
         top, left, bottom, right = ops.unstack(boxes, 4, axis=-1)
-        rows = _resizing(top, bottom, height, self.size[0])
-        columns = _resizing(left, right, width, self.size[1])
+        rows = _resizing(top, bottom, height, rows)
+        columns = _resizing(left, right, width, columns)
         planes = ops.transpose(images, (0, 3, 1, 2))
-        if len(boxes.shape) == 3:
-            planes = planes[:, None]
-        planes = ops.matmul(rows[..., None, :, :], planes)
-        columns = ops.swapaxes(columns, -1, -2)[..., None, :, :]
+        planes = ops.matmul(rows[:, None], planes)
+        columns = ops.swapaxes(columns, -1, -2)[:, None]
         return ops.moveaxis(ops.matmul(planes, columns), -3, -1)
 
     def compute_output_shape(self, shapes: Any) -> tuple:
-        """Returns (batch, [num_boxes,] *size, channels)."""
-        shape, *boxes = shapes if isinstance(shapes, list) else [shapes]
-        several = boxes[0][1:-1] if boxes else ()
-        return shape[0], *several, *self.size, shape[-1]
+        """Returns (batch, height, width, channels)."""
+        shape = shapes[0] if isinstance(shapes, list) else shapes
+        return shape[0], *self._output_size(*shape[1:3]), shape[-1]
+
+    def _output_size(self, *image_size):
+        """Height and width, as far as they are known."""
+        if not isinstance(self.size, float):
+            return self.size
+        return [
+            ops.cast(ops.round(self.size * ops.cast(n, "float32")), "int32")
+            if ops.is_tensor(n)
+            else n and round(self.size * n)
+            for n in image_size
+        ]
 
 
 class _PoolingWeights(keras.layers.Layer):
@@ -314,13 +286,13 @@ class _PoolingWeights(keras.layers.Layer):
 
 
 def _boxes_around(weights, image_size, mass):
-    sides = [_central(ops.sum(weights, axis=axis), mass) for axis in (2, 1)]
-    low, high = (ops.stack(ends, -1) for ends in zip(*sides, strict=True))
+    ends = [_central(ops.sum(weights, axis=axis), mass) for axis in (2, 1)]
+    low, high = (ops.stack(shares, -1) for shares in zip(*ends, strict=True))
     size = ops.cast(ops.stack(image_size), "float32")
-    side = ops.max((high - low) * size, axis=-1, keepdims=True)
-    sides = ops.minimum(side / size, 1.0)
-    start = ops.clip((low + high - sides) / 2.0, 0.0, 1.0 - sides)
-    return ops.concatenate([start, start + sides], axis=-1)
+    pixels = ops.max((high - low) * size, axis=-1, keepdims=True)
+    lengths = ops.minimum(pixels / size, 1.0)
+    start = ops.clip((low + high - lengths) / 2.0, 0.0, 1.0 - lengths)
+    return ops.concatenate([start, start + lengths], axis=-1)
 
 
 def _central(masses, share):
@@ -338,38 +310,30 @@ def _central(masses, share):
     return low - margin, high + margin
 
 
-def _windows(weights, window, count):
-    """Boxes (batch, 4), each the best once the mass in the last is gone."""
+def _windows(weights, window):
+    """The boxes (batch, 4) with most mass."""
     rows, columns = weights.shape[1:]
-    tops, of_rows = _window_starts(rows, window)
-    lefts, of_columns = _window_starts(columns, window)
-    found = []
-    for _ in range(count):
-        held = full_matmul(full_matmul(of_rows, weights), of_columns.T)
-        held = ops.reshape(held, (-1, len(tops) * len(lefts)))
-        # Converters to ONNX know no `argmax`.
-        best = ops.top_k(held, 1)[1][:, 0]
-        row, column = best // len(lefts), best % len(lefts)
-        top = ops.take(ops.convert_to_tensor(tops), row)
-        left = ops.take(ops.convert_to_tensor(lefts), column)
-        ends = [top, left, top + window, left + window]
-        found.append(ops.stack(ends, axis=-1))
-        down = ops.take(ops.convert_to_tensor(of_rows), row, axis=0)
-        across = ops.take(ops.convert_to_tensor(of_columns), column, axis=0)
-        weights = weights * (1.0 - down[:, :, None] * across[:, None])
-    return found
+    tops, row_shares = _window_starts(rows, window)
+    lefts, column_shares = _window_starts(columns, window)
+    masses = full_matmul(full_matmul(row_shares, weights), column_shares.T)
+    masses = ops.reshape(masses, (-1, len(tops) * len(lefts)))
+    # Converters to ONNX know no `argmax`.
+    best = ops.top_k(masses, 1)[1][:, 0]
+    top = ops.take(ops.convert_to_tensor(tops), best // len(lefts))
+    left = ops.take(ops.convert_to_tensor(lefts), best % len(lefts))
+    return ops.stack([top, left, top + window, left + window], axis=-1)
 
 
 def _window_starts(cells, window):
-    """Starts of windows, one of which is best, and the cells they hold."""
+    """Starts of windows, one of which is best, and their shares of cells."""
     # The mass is linear between positions where an end meets a cell's border.
     width = window * cells
     borders = np.arange(cells + 1.0)
     starts = np.concatenate([borders, borders - width])
     starts = np.unique(np.clip(starts, 0.0, cells - width).round(6))
     ends = np.minimum(starts[:, None] + width, borders[1:])
-    held = np.maximum(ends - np.maximum(starts[:, None], borders[:-1]), 0.0)
-    return (starts / cells).astype("float32"), held.astype("float32")
+    shares = np.maximum(ends - np.maximum(starts[:, None], borders[:-1]), 0.0)
+    return (starts / cells).astype("float32"), shares.astype("float32")
 
 
 def _resizing(low, high, pixels, size):
@@ -387,9 +351,9 @@ def _resizing(low, high, pixels, size):
 def _combined(looks, combine):
     last = EmbeddingNormalization("l2", dtype="float32", name="normalization")
     if combine in ("first", "second"):
-        return last(looks[combine == "second"])
+        return last(looks[combine])
     unit = EmbeddingNormalization("l2", dtype="float32", name="unit")
-    looks = [unit(look) for look in looks]
+    looks = [unit(look) for look in looks.values()]
     if combine == "concatenate":
         return last(keras.layers.Concatenate(name="looks")(looks))
     sizes = [look.shape[-1] for look in looks]
@@ -404,17 +368,29 @@ def _combined(looks, combine):
 def _shared_layers(first, second):
     """Name of each layer of the second that the first has -> its name there."""
     # Keras would build a copy for either encoder, and load one of them.
-    own = {id(layer): layer.name for layer in first.layers}
-    shared = [x for x in getattr(second, "layers", ()) if id(x) in own]
-    found = {id(v) for layer in shared for v in layer.variables}
+    names = {id(layer): layer.name for layer in first.layers}
+    shared = [x for x in getattr(second, "layers", ()) if id(x) in names]
+    variables = {id(v) for layer in shared for v in layer.variables}
     everywhere = {id(v) for v in getattr(second, "variables", ())}
-    if everywhere & {id(v) for v in first.variables} != found:
+    if everywhere & {id(v) for v in first.variables} != variables:
         raise ValueError(
             "`first` and `second` must share whole layers to be saved. "
             "Received: encoders that share layers inside of layers."
         )
     is_input = keras.layers.InputLayer
-    return {x.name: own[id(x)] for x in shared if not isinstance(x, is_input)}
+    return {x.name: names[id(x)] for x in shared if not isinstance(x, is_input)}
+
+
+def _checked(images):
+    shape = getattr(images, "shape", None)
+    is_wrong = shape is not None and (len(shape) != 4 or not shape[0])
+    if is_wrong or isinstance(images, list | tuple):
+        raise ValueError(
+            "`images` must be an array (batch, height, width, channels) "
+            "of one image or more, or a data set of such arrays. "
+            f"Received: {type(images).__name__}, shape {shape}."
+        )
+    return images
 
 
 def _image_size(name, encoder):
@@ -427,20 +403,22 @@ def _image_size(name, encoder):
     return shape[1:3]
 
 
-def _with_weights(encoder):
-    """The model from images to the embedding and the pooling's weights."""
-    found = [one for one in encoder.layers if hasattr(one, "pooling_weights")]
-    if len(found) != 1:
+def _with_weights(first, images):
+    """The embedding of symbolic images, and the pooling's weights."""
+    encoder = getattr(first, "encoder", first)  # Of a `MultiView`.
+    poolings = [x for x in encoder.layers if hasattr(x, "pooling_weights")]
+    if len(poolings) != 1:
         raise ValueError(
             "`first` must have one pooling with `pooling_weights`, such as "
-            f"GeneralizedSumPooling. Received: {len(found)} in the "
+            f"GeneralizedSumPooling. Received: {len(poolings)} in the "
             f"{len(encoder.layers)} layers of {encoder.name!r}."
         )
-    features = keras.tree.flatten(found[0].input)[0]
+    features = keras.tree.flatten(poolings[0].input)[0]
     if len(features.shape) != 4:
         raise ValueError(
             "`first` must pool a feature map. Received: features of shape "
             f"{tuple(features.shape)}. Build it with `grid_shape`."
         )
-    weights = _PoolingWeights(found[0])(features)
-    return keras.Model(input_of(encoder), [embedding_tensor(encoder), weights])
+    outputs = embedding_tensor(encoder), _PoolingWeights(poolings[0])(features)
+    embedding, weights = keras.Model(input_of(encoder), outputs)(images)
+    return embedding if encoder is first else embed(first, images), weights

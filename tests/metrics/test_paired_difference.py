@@ -140,3 +140,24 @@ def test_bad_input_is_refused():
     ]:
         with pytest.raises(error, match=message):
             paired_difference(*arguments, **options)
+
+
+@pytest.mark.parametrize("models", [3, 5, 10])
+@pytest.mark.parametrize("spread", [(0.02, 0.0), (0.02, 0.02), (0.0, 0.05)])
+def test_intervals_cover_other_models_and_other_classes(models, spread):
+    """The true difference is inside about 95 of 100 intervals."""
+    of_models, of_classes = spread
+    rng = np.random.default_rng(models)
+    classes = np.repeat(np.arange(20), 5)
+    inside, draws = 0, 500
+    for _ in range(draws):
+        gains = (
+            of_models * rng.normal(size=(models, 1))
+            + of_classes * rng.normal(size=20)[classes]
+            + 0.02 * rng.normal(size=(models, 20))[:, classes]
+            + 0.1 * rng.normal(size=(models, 100))
+        )
+        found = paired_difference(gains + 0.01, np.zeros_like(gains), classes)
+        inside += found["low"] < 0.01 < found["high"]
+    # Three standard errors of the share below 0.95, and none above 1.
+    assert 0.92 <= inside / draws

@@ -100,46 +100,7 @@ def test_window_holds_most_mass_of_all_windows(cells, window):
                 assert held(one, top, left) <= best + 1e-4
 
 
-def test_each_further_window_is_best_once_the_last_is_emptied():
-    weights = rng().random((4, 6, 8)) ** 4
-    images = np.zeros((4, 30, 30, 3), "float32")
-    found = np.asarray(Boxes(0.4, 0.8, 3)([images, weights]))
-    for number in range(3):
-        np.testing.assert_allclose(
-            found[:, number], boxes_on(weights, window=0.4), atol=1e-5
-        )
-        for one, box in zip(weights, found[:, number], strict=True):
-            share = [
-                (
-                    np.minimum(np.arange(n) + 1, (start + 0.4) * n)
-                    - np.maximum(np.arange(n), start * n)
-                ).clip(0)
-                for n, start in zip(one.shape, box[:2], strict=True)
-            ]
-            one *= 1.0 - np.outer(*share)
-
-
-def test_several_subjects_have_a_box_and_a_crop_each():
-    pooling = gsp.layers.GeneralizedSumPooling(4, transport_ratio=0.1)
-    looks = gsp.models.TwoLooks(encoder_of(pooling), window=0.5)
-    images = rng().random((3, 24, 40, 3)).astype("float32")
-    boxes = looks.boxes(images, num_boxes=2)
-    assert boxes.shape == (3, 2, 4)
-    np.testing.assert_array_equal(boxes[:, 0], looks.boxes(images))
-    crops = looks.crops(images, num_boxes=2)
-    for number in range(2):
-        alone = Crop((16, 16))([images, boxes[:, number]])
-        np.testing.assert_allclose(crops[:, number], alone, atol=1e-5)
-    with pytest.raises(ValueError, match="`num_boxes` must be.*num_boxes=0"):
-        looks.boxes(images, num_boxes=0)
-    with pytest.raises(ValueError, match="at most 4.*num_boxes=5, window=0.5"):
-        looks.boxes(images, num_boxes=5)
-    around = gsp.models.TwoLooks(encoder_of())
-    with pytest.raises(ValueError, match="num_boxes=2, window=None"):
-        around.crops(images, num_boxes=2)
-    for wrong in (images[0], images[:0], list(images), ["a.jpg"]):
-        with pytest.raises(ValueError, match="`images` must be an array"):
-            around.boxes(wrong)
+def test_a_coarse_map_is_warned_of():
     with pytest.warns(UserWarning, match="4 x 4 places"):
         gsp.models.TwoLooks(encoder_of(side=8))
 
@@ -294,29 +255,6 @@ def test_served_it_has_boxes_whatever_it_combines():
         assert served.image_shape == (None, None, 3)
 
 
-def pooled(side, layer, **options):
-    backbone = keras.Sequential([keras.Input((side, side, 3)), layer])
-    pooling = gsp.layers.GeneralizedSumPooling(4)
-    return gsp.models.build_encoder(backbone, pooling=pooling, **options)
-
-
-def small_tokens():
-    tokens = keras.layers.Reshape((-1, 3))
-    return pooled(16, tokens, prefix_tokens=1, prefix="keep")
-
-
-def of_any_size():
-    return pooled(None, keras.layers.Conv2D(8, 2))
-
-
-def gray():
-    return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()])
-
-
-def average():
-    return encoder_of(keras.layers.GlobalAveragePooling2D())
-
-
 def test_behind_another_layer_it_still_takes_originals():
     cut = gsp.data.Preprocessing(16, 20, background=(1, 2, 3))
     looks = gsp.models.TwoLooks(encoder_of(preprocessing=cut))
@@ -329,20 +267,3 @@ def test_behind_another_layer_it_still_takes_originals():
         assert found.image_size is None and found.background == (1, 2, 3)
     with pytest.raises(NotImplementedError, match="Put it into a `keras.Seq"):
         keras.models.clone_model(model)
-
-
-def test_refusals():
-    for first, options, match in [
-        (encoder_of, {"combine": "both"}, "combine='both'"),
-        (encoder_of, {"mass": 0.0}, "mass=0.0"),
-        (encoder_of, {"window": 1.5}, "window=1.5"),
-        (average, {}, "`pooling_weights`.*Received: 0 in the"),
-        (small_tokens, {}, "feature map"),
-        (of_any_size, {}, "`first` must take images of a known size"),
-        (encoder_of, {"second": of_any_size}, "`second` must take"),
-        (encoder_of, {"second": lambda: encoder_of(size=5)}, r"\[6, 5\]"),
-        (encoder_of, {"second": gray}, "channels. Received: 3 and 1"),
-    ]:
-        second = options.pop("second", lambda: None)()
-        with pytest.raises(ValueError, match=match):
-            gsp.models.TwoLooks(first(), second, **options)

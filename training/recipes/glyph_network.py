@@ -66,11 +66,11 @@ def character_weights(backbone: str) -> Path:
 
 
 def train_classifier(
-    backbone: str, images: ImageSet, epochs: int
+    backbone: str, images: ImageSet, epochs: int, seed: int = 0
 ) -> keras.Model:
     """Trains a network of `LAYERS`, its layer `glyph_cnn`, as a classifier."""
     # Not before the seed of a recipe: it would draw other weights then.
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(seed)
     shape = images.images.shape[1:]
     model = keras.Sequential(
         [

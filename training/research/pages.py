@@ -2,17 +2,14 @@
 
 With folders of studies or JSON files of experiments and benchmarks, adds their
 records to `docs/results` first. A page there is prose, written by hand, and
-blocks `<!-- made NAME -->`, in which this command writes the tables of a record.
-A number in prose names its source in a comment behind it: for a study
-`+20.8<!--= STUDY ROW METHOD-->` is the gain over averaging, a fourth word the
-method that it is over, or a measure (`map_at_r`); for other records
-`1.2<!--= RECORD; first cell of a row; heading-->`, perhaps with a table's title
-before the row. `--check` compares every number with its record, writes nothing,
-and fails on a difference.
+blocks `<!-- made NAME -->`, in which this command writes the tables of a record;
+`summary` is the table of `summary.toml`, a line for each method. `--check` compares
+every block with its record, writes nothing, and fails on a difference.
 """
 
 import re
 import shutil
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,25 +18,15 @@ from typing import Annotated, Any
 import tyro
 
 from training.research.report import Table, read_record, write_record
-from training.research.studies import UNTRAINED, beside
+from training.research.studies import STUDIES, UNTRAINED
 from training.research.study_record import study_record, study_table
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
-from training.runs.trial import MEASURES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "results"
+SUMMARY = Path(__file__).with_name("summary.toml")
 BLOCK = re.compile(r"<!-- made (\S+) -->\n.*?<!-- end -->", re.DOTALL)
-_NUMBER = r"[+-]?\d[\d,]*(?:\.\d+)?"
-CITED = re.compile(
-    rf"(?<![\d.])({_NUMBER})(?: \[({_NUMBER}), ({_NUMBER})\])?(?: ?%)?"
-    r"<!--= ([^>]+?) ?-->"
-)
-_INTERVAL = re.compile(rf"{_NUMBER} \[{_NUMBER}, {_NUMBER}\]")
-# What no number of prose is in: blocks, code, links, comments.
-_CODE = re.compile(
-    r"```.*?```|`[^`]+`|\]\([^)]*\)|<!--.*?-->|^    [^\n]*$", re.DOTALL | re.M
-)
 
 
 @dataclass(frozen=True)
@@ -51,7 +38,7 @@ class PagesCommand:
     show: bool = False
     """Print the tables of the studies, and write nothing."""
     check: bool = False
-    """Compare every number with its record, and write nothing."""
+    """Compare every block with its record, and write nothing."""
     docs: Path = DOCS
     """Folder of records and pages."""
 
@@ -84,12 +71,12 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     A record that no page shows gets a page of its own.
     """
     records = read_records(folder)
-    found = {p.name: p.read_text(encoding="utf-8") for p in folder.glob("*.md")}
-    shown = {name for text in found.values() for name in BLOCK.findall(text)}
+    texts = {p.name: p.read_text(encoding="utf-8") for p in folder.glob("*.md")}
+    shown = {name for text in texts.values() for name in BLOCK.findall(text)}
     for name in records.keys() - shown:
         title = records[name]["title"]
         block = f"<!-- made {name} -->\n<!-- end -->"
-        found[f"{name}.md"] = f"# {title}\n\n{block}\n"
+        texts[f"{name}.md"] = f"# {title}\n\n{block}\n"
 
     def made(page):
         read: set[str] = set()
@@ -99,17 +86,20 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
         latest = {_module(record): record["about"] for record in own}
 
         def block(match):
-            if match[1] not in records:
+            if match[1] == "summary":
+                text = summary_table(records).markdown()
+            elif match[1] not in records:
                 return match[0]
-            record = dict(records[match[1]])
-            if record["kind"] != "study":
-                record["about"] = latest[_module(record)]
-            text = section(match[1], record, folder, read)
+            else:
+                record = dict(records[match[1]])
+                if record["kind"] != "study":
+                    record["about"] = latest[_module(record)]
+                text = section(match[1], record, folder, read)
             return f"<!-- made {match[1]} -->\n\n{text}\n\n<!-- end -->"
 
         return BLOCK.sub(block, page)
 
-    return {name: made(text) for name, text in found.items()}
+    return {name: made(text) for name, text in texts.items()}
 
 
 def write_pages(folder: Path = DOCS) -> list[Path]:
@@ -175,29 +165,42 @@ def _beside_each_other(tables):
 
 def _about_study(record):
     steps = sorted({row["steps"] for row in record["rows"]} - {0})
-    words = " or ".join(f"{one:,}" for one in steps)
+    words = " or ".join(f"{count:,}" for count in steps)
     over = record.get("over", "classes")
-    rate = (
-        f"at the rate that is best on validation {over}, of one seed's search "
-        "(the chance in that choice is not in the intervals)"
-    )
-    tried = {one for row in record["rows"] for one in row.get("rates") or ()}
+    seeds = record.get("search_seeds", 1)
+    search = "one seed" if seeds == 1 else f"{seeds} seeds"
+    rate = f"at the rate that {search} found best on validation {over}"
+    tried = {rate for row in record["rows"] for rate in row.get("rates") or ()}
     if len(tried) == 1:
         rate = f"all rows at the rate {tried.pop()}"
-    elif any(row.get("near_rates") for row in record["rows"]):
+    elif any(len(row.get("near_rates") or ()) > 1 for row in record["rows"]):
         rate = (
-            "the mean over all rates within 0.3 points of the best validation "
-            "score, which takes the chance in the choice of a rate out of the "
-            "scores and makes intervals a little narrower"
+            "the mean over the rates within 0.3 points of the best validation"
         )
-    seen = "" if over == "classes" else " of the same classes"
     return (
-        f"{words} steps.\n\nThe weights with the best validation MAP@R are "
-        f"scored once, {rate}. Percentages, mean ± standard deviation over models; "
-        "differences are paired, query by query, with 95 % intervals over other "
-        f"{over}{seen} and other models where a row has several. Without an "
-        "interval: a difference of means."
+        f"{words} steps. Each model is scored once, with the weights that validate "
+        f"best, {rate}. Percentages, mean ± standard deviation over models. "
+        "Differences are paired, query by query; 95 % intervals are over models and "
+        f"{over} together, from three models on."
+        f"{_left_out(record)}"
     )
+
+
+def _left_out(record):
+    """The cells that a study has, and its record has not."""
+    study = STUDIES.get(record["study"])
+    if study is None:
+        return ""
+    shown = {(row["row"], row["method"]) for row in record["rows"]}
+    methods: dict[str, list[str]] = {}
+    for row, method in dict.fromkeys(map(study.family, study.cells)):
+        is_shown = (row, method) in shown | {UNTRAINED}
+        if not is_shown:
+            methods.setdefault(row, []).append(method)
+    if not methods:
+        return ""
+    cells = "; ".join(f"{row}: {', '.join(m)}" for row, m in methods.items())
+    return f"\n\nCells of the study without a row, {study.left_out}: {cells}."
 
 
 def _circumstances(record):
@@ -209,91 +212,77 @@ def _circumstances(record):
         if record.get("load") is not None:
             text += f", load {record['load']:.1f}"
         text += "."
-    found = record["environment"]
-    packages = ", ".join(f"{k} {v}" for k, v in found["packages"].items())
-    commits = record.get("commits") or [found.get("commit") or "unknown"]
+    facts = record["environment"]
+    packages = ", ".join(f"{k} {v}" for k, v in facts["packages"].items())
+    commits = record.get("commits") or [facts.get("commit") or "unknown"]
     words = ", ".join(f"{x[:12]}{'-dirty' * ('dirty' in x)}" for x in commits)
-    versions = f"Python {found['python']}, {packages}; commit {words}."
+    machine = facts.get("processor")
+    machine = f"{machine}, {facts['blas']}; " if machine else ""
+    versions = f"{machine}Python {facts['python']}, {packages}; commit {words}."
     return f"{text.strip()}\n\n{versions}".strip()
 
 
-def check_pages(folder: Path = DOCS, others: tuple[Path, ...] = ()) -> list:
-    """Returns a sentence for every number that is not its record's.
+def summary_table(
+    records: Mapping[str, Mapping[str, Any]], file: Path = SUMMARY
+) -> Table:
+    """A line for each method: where, its gain in points, costs, settings.
 
-    `others` are pages outside the folder: their cited numbers are checked, and
-    that every number with an interval is cited.
+    A gain is `STUDY ROW METHOD OVER`, or `RECORD; first cell of a row; heading`,
+    perhaps with a table's title before the row. One whose record is missing is
+    left out.
     """
-    records = read_records(folder)
-    found = [*_wrong_differences(records)]
-    made = pages(folder)
-    for name, text in made.items():
-        for block in {*BLOCK.findall(text)} - records.keys():
-            found.append(f"{name}: no record has the name {block}.")
-        if _is_old(folder / name, made):
-            found.append(f"{name}: a block is not made of today's records.")
-        found += _wrong_numbers(name, BLOCK.sub("", text), records)
-        rest = _CODE.sub("", CITED.sub("", BLOCK.sub("", text)))
-        for number in re.findall(r"[+-]?\d+\.\d+", rest):
-            found.append(f"{name}: {number} names no record.")
-    for path in others:
-        text = path.read_text(encoding="utf-8")
-        found += _wrong_numbers(path.name, text, records)
-        rest = _CODE.sub("", CITED.sub("", text))
-        for interval in _INTERVAL.findall(rest):
-            found.append(f"{path.name}: {interval} names no record.")
-    return found
-
-
-def _wrong_numbers(name, text, records) -> Iterator[str]:
-    for match in CITED.finditer(text):
-        *numbers, source = match.groups()
-        printed = [one for one in numbers if one is not None]
-        try:
-            known = cited_values(records, source)[: len(printed)]
-        except (KeyError, StopIteration, IndexError):
-            yield f"{name}: no record has {source!r}."
-            continue
-        # Rounded as they are printed.
-        is_it = [
-            abs(float(one.replace(",", "")) - value)
-            <= 0.50001 * 10 ** -len(one.partition(".")[2])
-            for one, value in zip(printed, known, strict=False)
+    rows = []
+    for line in tomllib.loads(file.read_text("utf-8"))["method"]:
+        gains = [
+            f"{where} {gain}"
+            for where, source in line["gains"].items()
+            if (gain := gain_of(records, source))
         ]
-        if len(known) != len(printed) or not all(is_it):
-            yield f"{name}: {source!r} is {known}. Received: {printed}."
+        name = f"[{line['name']}]({line['page']})"
+        text = "; ".join(gains) or "not measured by this version"
+        rows.append([name, text, line["costs"], line["set"]])
+    headings = ["method", "gain in points of MAP@R", "costs", "set"]
+    return Table(headings, rows, 4)
 
 
-def cited_values(
-    records: Mapping[str, Mapping[str, Any]], source: str
-) -> list[float]:
-    """The number that a comment names, and the ends of its interval.
-
-    Raises `KeyError` or `StopIteration` where no record has it.
-    """
+def gain_of(records: Mapping[str, Mapping[str, Any]], source: str) -> str:
+    """The gain that a line of the summary names, `+1.2 [+0.3, +2.1]`."""
     if ";" in source:
         name, *title, first, heading = (w.strip() for w in source.split(";"))
-        for table in records[name]["tables"]:
-            is_it = all(table["title"].startswith(one) for one in title)
-            rows = [row for row in table["rows"] if str(row[0]) == first]
-            if is_it and rows and heading in table["headings"]:
-                cell = str(rows[0][[*table["headings"]].index(heading)])
-                numbers = re.findall(_NUMBER, cell)
-                return [float(one.replace(",", "")) for one in numbers]
-        raise KeyError(source)
-    name, row, method, *rest = source.split()
-    found = next(
-        one
-        for one in records[name]["rows"]
-        if (one["row"], one["method"]) == (row, method)
-    )
-    word = (rest or [*beside(method, name)[:1], "untrained"])[0]
-    if word in MEASURES:
-        return [100 * found["scores"][word]["mean"]]
-    if word == "validation":
-        return [100 * max(found["rates"].values())]
-    gain = found["differences"][word]
-    ends = (gain["difference"], gain.get("low"), gain.get("high"))
-    return [100 * one for one in ends if one is not None]
+        for table in records.get(name, {}).get("tables", ()):
+            is_it = all(table["title"].startswith(word) for word in title)
+            cells = [row for row in table["rows"] if str(row[0]) == first]
+            if is_it and cells and heading in table["headings"]:
+                return cells[0][[*table["headings"]].index(heading)]
+        return ""
+    name, row, method, other = source.split()
+    for found in records.get(name, {}).get("rows", ()):
+        if (found["row"], found["method"]) == (row, method):
+            gain = found["differences"].get(other)
+            return _rounded(gain) if gain else ""
+    return ""
+
+
+def _rounded(gain):
+    text = f"{100 * gain['difference']:+.1f}"
+    if gain.get("low") is None:
+        return text
+    return f"{text} [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
+
+
+def check_pages(folder: Path = DOCS) -> list[str]:
+    """Returns a sentence for every block that is not its record's."""
+    records = read_records(folder)
+    wrong = [*_wrong_differences(records)]
+    made = pages(folder)
+    for name, text in made.items():
+        for block in {*BLOCK.findall(text)} - records.keys() - {"summary"}:
+            wrong.append(f"{name}: no record has the name {block}.")
+        if _is_old(folder / name, made):
+            wrong.append(f"{name}: a block is not made of today's records.")
+        if "<!--=" in text:
+            wrong.append(f"{name}: prose has a citation; tables have numbers.")
+    return wrong
 
 
 def _wrong_differences(records) -> Iterator[str]:
@@ -332,16 +321,15 @@ def _exists(command):
 
 
 def run_pages(command: PagesCommand) -> None:
-    """Adds records and writes the pages, prints tables, or checks numbers."""
+    """Adds records and writes the pages, prints tables, or checks blocks."""
     if command.show:
         for source in command.sources:
             print(study_table(study_record(source)).markdown())
         return
     if command.check:
-        others = [ROOT / "README.md", *(ROOT / "docs/guides").glob("*.md")]
-        if wrong := check_pages(command.docs, tuple(others)):
+        if wrong := check_pages(command.docs):
             raise ValueError("\n".join(wrong))
-        print("every number is its record's")
+        print("every table is its record's")
         return
     command.docs.mkdir(parents=True, exist_ok=True)
     for source in command.sources:

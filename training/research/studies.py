@@ -11,10 +11,23 @@ from training.recipes.choices import is_proxy_loss
 from training.recipes.named import PUBLISHED, named
 from training.recipes.recipe import Recipe
 
+# Pretrained networks of studies, beside their records.
+WEIGHTS = Path(__file__).parents[2] / "docs" / "results" / "weights"
+CHARACTERS, PICTURES = "characters", "pictures"
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 METHODS: dict[str, dict[str, Any]] = TABLES["method"]
 # The baseline of every table: raw features, averaged and normalized.
 UNTRAINED = ("-", "untrained")
+NEAR = 0.003
+"""Rates this close to the best validation score count as best too."""
+
+
+OPTIONS = "search_seeds", "near", "pretrainings", "left_out"
+
+
+def method_of(key: tuple[str, str]) -> str:
+    """The method of a cell, without the number of its settings."""
+    return key[1].partition("@")[0]
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,30 @@ class Study:
     controls: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Cells with a control in place of the regularizer; see
     `training.research.zero_shot_controls`."""
+    search_seeds: int = 1
+    """Seeds whose mean validation score chooses a rate, and settings."""
+    near: float = NEAR
+    left_out: str = "which were not trained by today's rules"
+    """Why its record may lack cells."""
+    pretrainings: int = 0
+    """Number of pretrained networks, seed after seed in turn."""
+    weights: tuple[Path, ...] = ()
+    """Files of these networks."""
+
+    @property
+    def kept(self) -> tuple[Path, ...]:
+        """Files beside the record, of the networks that the study starts from."""
+        networks = {
+            f"{recipe.backbone}-{CHARACTERS if is_known else PICTURES}"
+            for recipe in self.cells.values()
+            if (is_known := recipe.backbone_weights == CHARACTERS)
+            or recipe.backbone == "picture-cnn"
+        }
+        return tuple(
+            WEIGHTS / f"{name}-{number}.weights.h5"
+            for name in networks
+            for number in range(self.pretrainings)
+        )
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -48,7 +85,16 @@ class Study:
     @property
     def methods(self) -> tuple[str, ...]:
         """Columns of the table, in order."""
-        return tuple(dict.fromkeys(method for _, method in self.cells))
+        return tuple(dict.fromkeys(map(method_of, self.cells)))
+
+    def family(self, key: tuple[str, str]) -> tuple[str, str]:
+        """Row and method of a cell."""
+        return key[0], method_of(key)
+
+    def rivals(self, key: tuple[str, str]) -> list[tuple[str, str]]:
+        """The cells of a row and method: one for each of its settings."""
+        family = self.family(key)
+        return [one for one in self.cells if self.family(one) == family]
 
 
 def beside(method: str, study: str = "") -> tuple[str, ...]:
@@ -122,7 +168,12 @@ def _study(name, table):
             controls[row, method] = control
         if not settings.pop("search", table.get("search", True)):
             unsearched.add((row, method))
-        cells.setdefault((row, method), _with(base, settings))
+        choices = table.get("settings", {}).get(method, [])
+        recipe = _with(base, settings)
+        cells.setdefault((row, method), recipe)
+        for number, choice in enumerate(choices):
+            cells.pop((row, method), None)
+            cells[row, f"{method}@{number}"] = _with(recipe, choice)
     return Study(
         table["title"],
         cells,
@@ -132,6 +183,7 @@ def _study(name, table):
         table.get("folds", 0),
         frozenset(unsearched),
         controls,
+        **{k: table[k] for k in OPTIONS if k in table},
     )
 
 

@@ -22,9 +22,16 @@ import tyro
 from keras_gsp.storage.one_process import TakenError
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.data import check_classes, check_sources, read_recipe
-from training.recipes.recipe import VALIDATION_FOLDS
+from training.recipes.recipe import VALIDATION_FOLDS, Recipe
 from training.recipes.settings import positive
-from training.research.studies import STUDIES, UNTRAINED, Study
+from training.research.pretrained import kept_weights
+from training.research.studies import (
+    NEAR,
+    STUDIES,
+    UNTRAINED,
+    Study,
+    method_of,
+)
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import FILE as EMBEDDINGS
@@ -32,8 +39,6 @@ from training.runs.scoring import load_test_embeddings
 from training.runs.trial import QUERIES, Trial, query_scores, save_arrays
 
 NUM_RATES, FACTOR, LARGEST_GRID = 5, 3.0, 11
-NEAR = 0.003
-"""Rates this close to the best validation score count as best too."""
 
 
 @dataclass(frozen=True)
@@ -74,21 +79,42 @@ class Cell:
         self.recipe = recipe = study.cells[key]
         self.control = study.controls.get(key, "")
         self.is_searched = recipe.steps > 0 and key not in study.unsearched
-        # Pretrained features depend on no seed.
+        self.near = study.near
+        self.weights = study.weights
+        self.search_seeds = range(study.search_seeds)
+        # Cells that differ in a method's settings: the best is trained on.
+        self.rivals: list[Cell] = [self]
+        # Pretrained features depend on no seed, but on the pretraining.
         is_once = not recipe.steps and recipe.frozen != "none"
-        self.seeds = range(1 if is_once else study.seeds)
+        once = max(1, len(study.weights))
+        self.seeds = range(once if is_once else study.seeds)
         self.folds = range(study.num_folds if recipe.steps else 0)
         # Recipes take long to check.
         self.trials = cache(self._trials)
 
     def missing(self) -> list[Trial]:
         """Runs that can be trained now: the search first, then all seeds."""
-        rates = self.rates()
-        missing = self._missing(rates, [0])
-        if missing:
+        if missing := self._unsearched():
             return missing
-        best = near_best({r: self.score(r) for r in rates})
-        return self._missing(best, self.seeds)
+        scores = {r: self.score(r) for r in self.rates()}
+        for rival in self.rivals:
+            if rival is self:
+                continue
+            if rival._unsearched():
+                return []
+            if max(map(rival.score, rival.rates())) > max(scores.values()):
+                return []
+        return self._missing(near_best(scores, self.near), self.seeds)
+
+    def recipes(self) -> list[Recipe]:
+        """The recipe with each of the study's pretrained networks."""
+        return [
+            self.recipe.with_(backbone_weights=str(file))
+            for file in self.weights
+        ] or [self.recipe]
+
+    def _unsearched(self):
+        return self._missing(self.rates(), self.search_seeds)
 
     def _missing(self, rates, seeds):
         runs = [self.trials(r, seed) for r in rates for seed in seeds]
@@ -103,7 +129,8 @@ class Cell:
         while True:
             steps = range(low, high + 1)
             rates = [float(f"{middle * FACTOR**step:.3g}") for step in steps]
-            if self._missing(rates, [0]) or len(rates) >= LARGEST_GRID:
+            is_open = self._missing(rates, self.search_seeds)
+            if is_open or len(rates) >= LARGEST_GRID:
                 return rates
             best = max(rates, key=self.score)
             if best not in (rates[0], rates[-1]):
@@ -111,8 +138,10 @@ class Cell:
             low, high = low - (best == rates[0]), high + (best == rates[-1])
 
     def score(self, rate: float) -> float:
-        """The validation score of a rate, the mean over folds."""
-        trials = self.trials(rate, 0)
+        """The validation score of a rate, the mean over seeds and folds."""
+        trials = [
+            t for seed in self.search_seeds for t in self.trials(rate, seed)
+        ]
         return float(np.mean([one.validation_score() for one in trials]))
 
     def score_together(self, trial: Trial, splits: RetrievalSplits) -> None:
@@ -145,7 +174,9 @@ class Cell:
     def _trials(self, rate, seed):
         """The runs of a rate and a seed, one a fold."""
         path = self.folder / f"seed{seed}-rate{rate:g}"
-        recipe = self.recipe.with_(seed=seed, learning_rate=rate)
+        recipes = self.recipes()
+        recipe = recipes[seed % len(recipes)]
+        recipe = recipe.with_(seed=seed, learning_rate=rate)
         if not self.folds:
             return [Trial(path, recipe)]
         return [
@@ -157,9 +188,9 @@ class Cell:
         ]
 
 
-def near_best(scores: Mapping[float, float]) -> list[float]:
-    """Rates whose validation score is within `NEAR` of the best."""
-    limit = max(scores.values()) - NEAR
+def near_best(scores: Mapping[float, float], near: float = NEAR) -> list[float]:
+    """Rates whose validation score is within `near` of the best."""
+    limit = max(scores.values()) - near
     return [r for r, score in scores.items() if not score < limit]
 
 
@@ -171,9 +202,12 @@ def run_study(command: StudyCommand) -> Path:
     """
     study = _chosen(command)
     folder = command.runs / command.study
-    cells = [Cell(folder, study, key) for key in study.cells]
-    for cell in cells:
+    study = replace(study, weights=kept_weights(study))
+    cells = {key: Cell(folder, study, key) for key in study.cells}
+    for key, cell in cells.items():
         check_sources(cell.recipe)
+        cell.rivals = [cells[one] for one in study.rivals(key)]
+    cells = [*cells.values()]
     # It imports Keras: not for an error or --help.
     from training.research.zero_shot_controls import controlled
 
@@ -183,7 +217,7 @@ def run_study(command: StudyCommand) -> Path:
         cell, trial = found
         key = _data_of(trial.recipe)
         if key not in read:
-            read[key] = _read([c.recipe for c in cells], key)
+            read[key] = _read([r for c in cells for r in c.recipes()], key)
         splits = _validated(trial.recipe, read[key], bool(cell.folds))
         try:
             with controlled(cell.control):
@@ -267,7 +301,7 @@ def _chosen(command):
     cells = {
         key: recipe.with_(**own)
         for key, recipe in study.cells.items()
-        if key == UNTRAINED or key[0] in rows and key[1] in methods
+        if key == UNTRAINED or key[0] in rows and method_of(key) in methods
     }
     return replace(
         study,

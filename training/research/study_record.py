@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ ACTIVITY: dict[str, tuple[Callable[[list], Any] | None, str, str]] = {
     "transport_ratio": (lambda v: v[-1], "ratio", "{:.2f}"),
     "weight_on_letter": (None, "weight on the letter", "{:.0%}"),
 }
-SMALL_SHARE = 0.05
-"""A regularizer with less of the gradient says nothing about its method."""
+FEWEST_MODELS = 3
+"""Of fewer, a difference has no interval."""
 _RUN = re.compile(r"seed(\d+)-rate([\d.e+-]+?)(?:-fold(\d+))?")
 
 
@@ -45,11 +45,19 @@ def study_record(folder: Path) -> dict[str, Any]:
     """
     name = folder.name
     study = STUDIES.get(name, Study(name))
-    cells = {}
+    found: dict[tuple[str, str], list[_Cell]] = defaultdict(list)
     for path in sorted(p for p in folder.glob("*.*") if p.is_dir()):
         row, _, method = path.name.rpartition(".")
-        if (cell := _cell(path, study.over)).runs:
-            cells[row, method] = cell
+        if (cell := _cell(path, study)).runs:
+            found[study.family((row, method))].append(cell)
+    # Of a method with several settings, those that validate best.
+    cells = {
+        key: replace(
+            max(same, key=lambda cell: max(cell.rates.values())),
+            searched=len(same),
+        )
+        for key, same in found.items()
+    }
     if not cells:
         raise FileNotFoundError(
             "A study's folder must have a finished run. Received: "
@@ -57,15 +65,16 @@ def study_record(folder: Path) -> dict[str, Any]:
         )
     words = sorted(cells, key=lambda one: _position(study, *one))
     trials = [one for word in words for one in cells[word].trials]
-    first, *_ = found = [_environment(one) for one in trials]
+    first, *_ = environments = [_environment(one) for one in trials]
     return {
         **{"kind": "study", "study": name, "title": study.title},
         **{"about": study.about, "command": study_command(name)},
-        "dataset": trials[0].recipe.dataset,
         "over": study.over,
+        "search_seeds": study.search_seeds,
+        "weights": [file.name for file in study.kept],
         "environment": first,
         "commits": [
-            *dict.fromkeys(one["commit"] or "unknown" for one in found)
+            *dict.fromkeys(one["commit"] or "unknown" for one in environments)
         ],
         "rows": [_row(name, one, cells) for one in words],
     }
@@ -108,12 +117,15 @@ class _Cell:
     queries: dict[tuple[int, int], dict[str, np.ndarray]]
     """(seed, fold) -> mean scores of its queries over the rates, `groups`."""
 
+    searched: int = 1
+    """Settings of the method that were searched."""
+
     @property
     def trials(self) -> list[Trial]:
         return [one for same in self.runs.values() for one in same]
 
 
-def _cell(path, over):
+def _cell(path, study):
     """What the finished runs in a cell's folder have found."""
     trials = []
     for file in sorted(path.glob(f"seed*/{QUERIES}")):
@@ -122,12 +134,13 @@ def _cell(path, over):
             trial = Trial(file.parent, RunDirectory(file.parent).read_recipe())
             trials.append((float(rate), (int(seed), int(fold or 0)), trial))
     first = min((seed for _, (seed, _), _ in trials), default=0)
+    last = first + study.search_seeds
     scores, runs = defaultdict(list), defaultdict(list)
     for rate, (seed, _), trial in trials:
-        if seed == first:
+        if seed < last:
             scores[rate].append(trial.validation_score())
     rates = {rate: float(np.mean(scores[rate])) for rate in sorted(scores)}
-    near = near_best(rates) if rates else []
+    near = near_best(rates, study.near) if rates else []
     for rate, key, trial in trials:
         if rate in near:
             runs[key].append(trial)
@@ -136,10 +149,11 @@ def _cell(path, over):
     queries = {}
     for key, same in whole.items():
         parts = [one.queries() for one in same]
-        found = {m: np.mean([p[m] for p in parts], axis=0) for m in MEASURES}
+        means = {m: np.mean([p[m] for p in parts], axis=0) for m in MEASURES}
         labels = parts[0]["labels"]
-        groups = np.arange(len(labels)) if over == "images" else labels
-        queries[key] = found | {"groups": groups}
+        is_image = study.over == "images"
+        groups = np.arange(len(labels)) if is_image else labels
+        queries[key] = means | {"groups": groups}
     return _Cell(rates, near, whole, queries)
 
 
@@ -176,16 +190,25 @@ def _row(study, words, cells):
     return {
         **{"row": row, "loss": recipe.loss, "method": method},
         **{"models": len(cell.runs), "steps": recipe.steps},
+        **({"settings": _chosen(recipe)} if cell.searched > 1 else {}),
+        **({"searched": cell.searched} if cell.searched > 1 else {}),
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
         "learning_rate": best if is_trained else None,
         "near_rates": cell.near if is_trained else [],
         "rates": rates if is_trained else {},
         "scores": over_runs(_collections(cell.queries)),
         **({"together": over_runs(_means(together))} if together else {}),
-        "activity": _activity(recipe, histories)
-        | _on_letter(recipe, RunDirectory(cell.trials[0].path)),
+        "activity": _activity(recipe, histories),
         "differences": {k: v for k, v in differences.items() if v},
     }
+
+
+def _chosen(recipe):
+    """The settings of a pooling that were searched."""
+    names = "transport_ratio", "inverse_temperature", "num_prototypes"
+    is_gsp = "gsp" in recipe.pooling
+    found = {n: getattr(recipe, n) for n in names} if is_gsp else {}
+    return found | dict(recipe.pooling_arguments)
 
 
 def _means(scores):
@@ -234,7 +257,10 @@ def _difference(words, other, cells):
     )
     groups = [cell.queries[run]["groups"] for run in shared]
     found = gsp.metrics.paired_difference(own, others, groups)
-    names = ("difference", "low", "high", "num_seeds")
+    names = ["difference", "num_seeds"]
+    # Of two models an interval would have a coverage of its own.
+    if len(shared) >= FEWEST_MODELS or not cell.trials[0].recipe.steps:
+        names += ["low", "high"]
     result: dict[str, Any] = {name: found[name] for name in names}
     gains = np.nanmean(own, axis=1) - np.nanmean(others, axis=1)
     if len(gains) > 1:
@@ -254,41 +280,6 @@ def _activity(recipe, histories):
             solved = solved_problems(history)
             found["ccp_scored"].append(solved["scored_problem"])
     return dict(found)
-
-
-def _on_letter(recipe, run):
-    """How much of GSP's weight lies on the letters of `glyphs`."""
-    is_gsp = "gsp" in recipe.pooling and recipe.steps
-    drawn = recipe.data_arguments
-    is_alone = not drawn.get("distractors", True)
-    if recipe.dataset != "glyphs" or is_alone or not is_gsp:
-        return {}
-    from training.datasets import glyphs
-    from training.pictures.pooling_weights import pooling_weights
-    from training.runs.scoring import load_encoder
-
-    encoder = load_encoder(run)
-    size = drawn.get("canvas_size", 2 * glyphs.CELL)
-    images = glyphs.load(canvas_size=size).test.images
-    cells = glyphs.letter_cells("test", canvas_size=size)
-    share = cell_share(
-        pooling_weights(encoder, images), cells, size // glyphs.CELL
-    )
-    return {"weight_on_letter": [share]}
-
-
-def cell_share(weights: np.ndarray, cells: np.ndarray, across: int) -> float:
-    """Mean share of pooling weights that lies in one cell of each image.
-
-    A position belongs to the cell that its center is in. `weights`: (images,
-    rows, columns); `cells`: (images,), counted row by row, `across` in a row.
-    """
-    row, column = (
-        (2 * np.arange(count) + 1) * across // (2 * count)
-        for count in weights.shape[1:]
-    )
-    is_own = across * row[:, None] + column == cells[:, None, None]
-    return float(np.mean(np.sum(weights * is_own, axis=(1, 2))))
 
 
 def study_table(record: Mapping[str, Any]) -> Table:
@@ -317,7 +308,7 @@ def _table_row(record, row):
     activity = [at_work(row["activity"]), f"{models} model{'s'[: models > 1]}"]
     return [
         row["row"],
-        method_name(row),
+        method_name(row) + _settings_text(row),
         rates if row["learning_rate"] else "",
         spread(row["scores"]["map_at_r"], 100, 2),
         *[*gains, ""][:2],
@@ -327,6 +318,11 @@ def _table_row(record, row):
         printed_number(record["study"], row["loss"], row["method"]),
         "; ".join(filter(None, activity)),
     ]
+
+
+def _settings_text(row):
+    chosen = ", ".join(f"{v:g}" for v in row.get("settings", {}).values())
+    return f" ({chosen}; best of {row['searched']})" if chosen else ""
 
 
 def method_name(row: Mapping[str, Any]) -> str:
@@ -363,8 +359,4 @@ def at_work(activity: Mapping[str, Any]) -> str:
         if values := activity.get(name):
             low, high = (form.format(f(values)) for f in (min, max))
             texts.append(f"{word} {low if low == high else f'{low}-{high}'}")
-            few = sum(value < SMALL_SHARE for value in values)
-            if name == "regularizer_share" and few:
-                who = "" if few == len(values) else f"{few} of {len(values)} "
-                texts[-1] += f" ({who}too small to be evidence)"
     return ", ".join(texts)

@@ -176,9 +176,28 @@ def environment() -> dict:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": _processor(),
+        "blas": _blas(),
         "packages": dict(_versions()),
         "commit": _commit(),
     }
+
+
+def _processor():
+    """Returns the processor's name and the number of its cores."""
+    facts = Path("/proc/cpuinfo")
+    lines = facts.read_text().splitlines() if facts.exists() else []
+    names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]
+    name = names[0] if names else platform.processor()
+    return f"{name}, {os.cpu_count()} cores"
+
+
+def _blas():
+    """Returns NumPy's library of linear algebra."""
+    import numpy as np
+
+    facts = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{facts['name']} {facts.get('version', '')}".strip()
 
 
 def _versions():

@@ -6,6 +6,11 @@ from typing import Any
 
 import numpy as np
 
+# Candidates of a diverse search for each neighbor wanted.
+OVERSAMPLING = 10
+# How far unliked examples push a query away, as a share of their distance.
+UNLIKE_SHARE = 0.5
+
 
 @dataclasses.dataclass(frozen=True)
 class Neighbors:
@@ -96,6 +101,73 @@ def nearest_groups(
     order = np.arange(len(rows))
     order[left] = len(rows) + np.arange(len(left))
     return _mapped(lambda *both: np.concatenate(both)[order], answer, rest)
+
+
+def no_farther(neighbors: Neighbors, within: float) -> Neighbors:
+    """Leaves out the neighbors beyond a distance."""
+    is_near = neighbors.distances <= within
+    return _taken(neighbors, _columns_of(is_near, is_near.shape[1]))
+
+
+def without(neighbors: Neighbors, ids: list[Any], k: int) -> Neighbors:
+    """Returns the first k neighbors with other ids than these."""
+    is_other = ~np.isin(neighbors.ids, np.array(ids))
+    is_other &= np.isfinite(neighbors.distances)
+    return _taken(neighbors, _columns_of(is_other, k))
+
+
+def moved_query(liked: np.ndarray, unliked: np.ndarray) -> np.ndarray:
+    """The mean of what is liked, moved away from that of what is not.
+
+    `l + SHARE (l - u)` for means l and u; on a sphere, if the examples are on
+    one, (1, size).
+    """
+    mean = liked.mean(axis=0, keepdims=True, dtype="float64")
+    if len(unliked):
+        mean += UNLIKE_SHARE * (mean - unliked.mean(axis=0, dtype="float64"))
+    radii = np.linalg.norm(np.concatenate([liked, unliked]), axis=1)
+    length = np.linalg.norm(mean)
+    if length and np.ptp(radii) <= 1e-3 * radii.max():
+        mean *= radii.mean() / length
+    return mean
+
+
+def diverse(
+    neighbors: Neighbors,
+    items: Callable[[Any], Any],
+    k: int,
+    diversity: float,
+) -> Neighbors:
+    """Returns k of the neighbors of each query by maximal marginal relevance.
+
+    `items(ids)` are embeddings, labels, ids and attributes of those known.
+
+    Reference: Carbonell and Goldstein, "The use of MMR", SIGIR 1998, with
+    distances in place of similarities.
+    """
+    k = min(k, neighbors.ids.shape[1])
+    columns = np.full((len(neighbors), k), -1)
+    for row, count in enumerate(neighbors.counts):
+        ids = neighbors.ids[row, :count]
+        rows, _, known, _ = items(ids)
+        # Another thread may have deleted some.
+        left = np.flatnonzero(np.isin(ids, known))
+        far = -(1 - diversity) * neighbors.distances[row, left]
+        gaps = np.full(len(left), np.inf)
+        for rank in range(min(k, len(left))):
+            scores = far if rank == 0 else far + diversity * gaps
+            best = int(np.argmax(scores)) if rank else 0
+            columns[row, rank] = left[best]
+            away = np.linalg.norm(rows - rows[best], axis=1)
+            gaps = np.minimum(gaps, away)
+            far[best] = -np.inf
+    return _taken(neighbors, columns)
+
+
+def _columns_of(is_kept, k):
+    """The first k columns to keep of each row, (rows, k); -1 after them."""
+    order = np.argsort(~is_kept, axis=1, kind="stable")[:, :k]
+    return np.where(np.take_along_axis(is_kept, order, axis=1), order, -1)
 
 
 def _first_columns(values, counts, k):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp._checks import check_count
+from keras_gsp._checks import check_count, check_interval
 from keras_gsp.retrieval.index.columns import (
     as_rows,
     checked_items,
@@ -13,10 +13,15 @@ from keras_gsp.retrieval.index.columns import (
     plain_ids,
 )
 from keras_gsp.retrieval.index.neighbors import (
+    OVERSAMPLING,
     Neighbors,
+    diverse,
+    moved_query,
     nearest_groups,
     nearest_to_any,
+    no_farther,
     padding_of,
+    without,
 )
 from keras_gsp.retrieval.index.where import Where, as_list, check_columns
 from keras_gsp.retrieval.matching import MatchThreshold, checked_match
@@ -93,12 +98,16 @@ class SearchIndex:
 
     def search(
         self,
-        queries: Any,
+        queries: Any = None,
         k: int = 10,
         *,
         exclude_ids: Any = None,
         where: Where | None = None,
         group_by: str | None = None,
+        within: float | None = None,
+        diversity: float = 0.0,
+        like: Any = None,
+        unlike: Any = None,
         **options: Any,
     ) -> Neighbors:
         """Finds the nearest items of each query, or most of them.
@@ -107,7 +116,7 @@ class SearchIndex:
             queries: (queries, size), or (size,) for a single one. Several
                 photographs of each thing are (things, photographs, size): an
                 item is as near as the nearest of them. For their mean instead,
-                give `queries.mean(axis=1)`.
+                give `queries.mean(axis=1)`. May be `None` beside `like`.
             k: number of neighbors, at least 1; at most 16,367 in Milvus.
             exclude_ids: one id for each query that must not be returned, such
                 as the query's own; `None` and unknown ids exclude nothing.
@@ -119,6 +128,17 @@ class SearchIndex:
                 finds k different groups, the nearest item of each, and
                 `group_counts`. Asks for four times k items, and then for more
                 until there are k groups, or no more items (16,367 in Milvus).
+            within: largest distance of a neighbor; `counts` may be 0.
+            diversity: weight of maximal marginal relevance, in [0, 1]: of the
+                10 k nearest items, the one comes next that has the largest
+                diversity * (distance to those before) -
+                (1 - diversity) * (distance to the query). 0: the nearest
+                first; above 0.5 copies of the query itself come last.
+            like: ids of items, or embeddings (items, size), to find more of.
+                Their mean, with a single query, is searched for; items with
+                these ids are not returned.
+            unlike: as `like`, items to find fewer of: the mean moves away
+                from theirs by half their distance.
             **options: of the engine: `params` for faiss; `leaves_to_search`
                 and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus, the
                 width of the graph search, by default the larger of 64 and 4 k.
@@ -127,9 +147,16 @@ class SearchIndex:
             RuntimeError: an empty index.
             TypeError: `where` compares strings with numbers.
             ValueError: NaN or infinity, a wrong size, k below 1, another
-                number of ids than of queries, an unknown column.
+                number of ids than of queries, an unknown column or id.
         """
-        queries, photographs = self._checked(queries, k)
+        check_count(k=k)
+        check_interval("[0, 1]", diversity=diversity)
+        if within is not None:
+            check_interval("[0, inf)", within=within)
+        left_out: list[Any] = []
+        if queries is None or like is not None or unlike is not None:
+            queries, left_out = self._moved(queries, like, unlike)
+        queries, photographs = self._checked(queries)
         num_things = len(queries) // photographs
         excluded = [None] * num_things
         if exclude_ids is not None:
@@ -143,29 +170,41 @@ class SearchIndex:
         if group_by is not None:
             check_columns([group_by], self._dtypes, "group_by")
             options["column"] = group_by
+        most = min(len(self), self.max_neighbors or len(self))
 
-        def found(things, asked):
+        def nearest(things, asked):
             rows = queries[things]
             ids = [excluded[i] for i in things for _ in range(photographs)]
             rows = rows.reshape(-1, rows.shape[-1])
-            near = self._found(rows, asked, ids, where, **options)
+            more = asked
+            if left_out:
+                more = min(asked + len(left_out), most)
+            near = self._found(rows, more, ids, where, **options)
             if photographs > 1:
-                near = nearest_to_any(near, photographs, asked)
-            return near
+                near = nearest_to_any(near, photographs, more)
+            return without(near, left_out, asked) if left_out else near
 
         queries = queries.reshape(num_things, photographs, -1)
-        things = np.arange(num_things)
+        things, wanted = np.arange(num_things), int(k)
+        if diversity:
+            wanted = max(wanted, min(OVERSAMPLING * wanted, most))
         if group_by is None:
-            return found(things, int(k))
-        most = min(len(self), self.max_neighbors or len(self))
-        return nearest_groups(found, things, int(k), most)
+            near = nearest(things, wanted)
+        else:
+            near = nearest_groups(nearest, things, wanted, most)
+        if within is not None:
+            near = no_farther(near, within)
+        if diversity:
+            near = diverse(near, self.items, int(k), diversity)
+        return near
 
     def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
         """Finds the nearest items of each query by comparing with all.
 
         A query is one vector, (queries, size).
         """
-        rows, _ = self._checked(queries, k)
+        check_count(k=k)
+        rows, _ = self._checked(queries)
         if len(np.shape(queries)) == 3:
             raise ValueError(
                 "`queries` must be (queries, size): a thing of several "
@@ -234,10 +273,45 @@ class SearchIndex:
                 "gallery; call `upsert` first."
             )
 
-    def _checked(self, queries, k):
+    def _moved(self, queries, like, unlike):
+        """The query of items to be like and unlike, and ids to leave out."""
+        self._check_filled()
+        liked, like_ids = self._examples(like, "like")
+        unliked, unlike_ids = self._examples(unlike, "unlike")
+        if queries is not None:
+            rows, photographs = self._checked(queries)
+            if photographs > 1 or len(rows) > 1:
+                raise ValueError(
+                    "`queries` must be a single one beside `like` and "
+                    f"`unlike`. Received: shape {np.shape(queries)}."
+                )
+            liked = np.concatenate([rows, liked])
+        if not len(liked):
+            raise ValueError(
+                "`like` must hold an example, or `queries` be given. "
+                "Received: none."
+            )
+        return moved_query(liked, unliked), like_ids + unlike_ids
+
+    def _examples(self, examples, name):
+        """Embeddings of examples, (examples, size), and their ids."""
+        if examples is None:
+            return np.zeros((0, self.embedding_size), "float32"), []
+        array = np.asarray(examples)
+        if array.dtype.kind not in "OUiu":
+            return self._checked(array)[0], []
+        ids = plain_ids(as_list(examples, name), self._dtypes["id"])
+        rows, _, known, _ = self.items(ids)
+        if unknown := sorted(set(ids) - set(known.tolist()), key=str):
+            raise ValueError(
+                f"`{name}` must hold ids of the gallery. "
+                f"Received: {unknown[0]!r}, which is unknown."
+            )
+        return rows, ids
+
+    def _checked(self, queries):
         """Rows of all queries, and the number of photographs of each."""
         self._check_filled()
-        check_count(k=k)
         queries = np.atleast_2d(as_rows(queries, "queries"))
         shape = queries.shape
         if len(shape) == 3:

@@ -14,6 +14,7 @@ from keras_gsp.data.decoding import MAX_PIXELS, WHITE
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.truncated import truncate_encoder
+from keras_gsp.models.two_looks import TwoLooks
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.serving.graph_decoding import (
     are_inside,
@@ -74,7 +75,7 @@ class ServedEncoder:
         self.embedding_size = embedding_tensor(encoder).shape[-1]
         # The model of boxes, where the encoder is a `TwoLooks` or holds one.
         layers = layers_at_any_depth(encoder)
-        looks = [x for x in layers if getattr(x, "takes_originals", False)]
+        looks = [layer for layer in layers if isinstance(layer, TwoLooks)]
         self.looks = looks[0].finder() if looks else None
 
     @property

@@ -1,13 +1,14 @@
-"""Neighbors by group, and of several photographs, against loops."""
+"""Groups, photographs, distances, diversity and examples, against loops."""
 
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import MilvusIndex
+from keras_gsp.retrieval import ExactIndex, MilvusIndex
 from tests.retrieval.index.test_indexes import (
     every_engine,
     made,
     random_rows,
+    same,
     slow_search,
 )
 
@@ -121,3 +122,112 @@ def test_an_item_is_as_near_as_to_the_nearest_photograph(kind, tmp_path):
         index.search(queries[..., :7])
     with pytest.raises(ValueError, match="15 ids for 5 queries"):
         index.search(queries, exclude_ids=range(15))
+
+
+@every_engine
+def test_neighbors_are_within_a_distance(kind, tmp_path):
+    index, rows, _, names = shop(kind, tmp_path)
+    queries = np.concatenate([rows[:3], 50 + random_rows(1)])
+    whole = index.search(queries, COUNT)
+    limit = float(whole.distances[0, 7])
+    found = index.search(queries, 20, within=limit)
+    for row in range(4):
+        near = whole.ids[row, whole.distances[row] <= limit][:20]
+        assert found.ids[row, : found.counts[row]].tolist() == near.tolist()
+        assert (found.ids[row, found.counts[row] :] == -1).all()
+    assert found.counts[0] == 8 and found.counts[3] == 0
+    assert index.search(queries, 3, within=0.0).counts.tolist() == [1, 1, 1, 0]
+    grouped = index.search(queries, 5, group_by="product", within=limit)
+    expected = list(dict.fromkeys(names[whole.ids[0, :8]].tolist()))[:5]
+    assert grouped.groups[0, : grouped.counts[0]].tolist() == expected
+
+
+def slow_diverse(query, rows, candidates, k, diversity):
+    chosen = []
+    for _ in range(k):
+        scores = []
+        for item in candidates:
+            near = -(1 - diversity) * np.linalg.norm(rows[item] - query)
+            gaps = [np.linalg.norm(rows[item] - rows[i]) for i in chosen]
+            scores.append(near + diversity * min(gaps, default=0.0))
+            if item in chosen:
+                scores[-1] = -np.inf
+        chosen.append(candidates[int(np.argmax(scores))])
+    return chosen
+
+
+@every_engine
+def test_diversity_is_maximal_marginal_relevance(kind, tmp_path):
+    index, rows, _, _ = shop(kind, tmp_path)
+    queries = rows[:4] + 0.01 * random_rows(4, seed=7)
+    plain = index.search(queries, 6)
+    same(index.search(queries, 6, diversity=0.0), plain)
+    candidates = index.search(queries, 60).ids.tolist()
+    for diversity in (0.3, 0.8, 1.0):
+        found = index.search(queries, 6, diversity=diversity)
+        for row, query in enumerate(queries):
+            some = candidates[row], 6, diversity
+            expected = slow_diverse(query, rows, *some)
+            assert found.ids[row].tolist() == expected
+    # Copies of one item do not fill the page.
+    index.upsert(
+        np.repeat(rows[:1], 9, axis=0),
+        np.zeros(9, int),
+        np.arange(COUNT, COUNT + 9),
+        {"product": ["copy"] * 9},
+    )
+    assert (index.search(rows[:1], 6).distances == 0).all()
+    found = index.search(rows[:1], 6, diversity=0.6)
+    assert (found.distances == 0).sum() == 1
+    few = index.search(rows[:1], 6, diversity=0.5, where={"product": "p3"})
+    assert few.counts.tolist() == [5]
+    within = index.search(rows[:1], 6, diversity=0.9, within=1.0)
+    assert (within.distances[0, : within.counts[0]] <= 1.0).all()
+
+
+@every_engine
+def test_examples_move_the_query(kind, tmp_path):
+    index, rows, products, names = shop(kind, tmp_path)
+    liked, unliked = np.flatnonzero(products == 8)[:3], np.array([0, 1])
+    mean = rows[liked].mean(axis=0)
+    moved = mean + 0.5 * (mean - rows[unliked].mean(axis=0))
+    whole = index.search(moved, COUNT).ids[0]
+    expected = whole[~np.isin(whole, [*liked, *unliked])][:10]
+    found = index.search(like=liked, unlike=unliked.tolist(), k=10)
+    assert found.ids.tolist() == [expected.tolist()]
+    # Embeddings leave nothing out; a query is one of the examples.
+    first, *others = rows[liked]
+    for query, like in ((None, rows[liked]), (first, others)):
+        again = index.search(query, 10, like=like, unlike=rows[unliked])
+        assert again.ids.tolist() == [whole[:10].tolist()]
+    grouped = index.search(like=[int(liked[0])], k=3, group_by="product")
+    order = index.search(rows[liked[0]], COUNT).ids[0]
+    firsts = dict.fromkeys(names[order[order != liked[0]]].tolist())
+    assert grouped.groups[0].tolist() == list(firsts)[:3]
+    # Of examples on a sphere, the query is on it.
+    for one in (rows, random_rows(COUNT, seed=5)):
+        one /= np.linalg.norm(one, axis=1, keepdims=True)
+    index.upsert(rows, products % 3, np.arange(COUNT), {"product": names})
+    found = index.search(like=liked, unlike=unliked, k=1)
+    mean = 1.5 * rows[liked].mean(axis=0) - 0.5 * rows[unliked].mean(axis=0)
+    gap = rows[found.ids[0, 0]] - mean / np.linalg.norm(mean)
+    assert found.distances[0, 0] == pytest.approx(np.linalg.norm(gap), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"within": -1.0}, "within=-1"),
+        ({"within": np.nan}, "within=nan"),
+        ({"diversity": 1.5}, "diversity=1.5"),
+        ({"unlike": [3]}, "`like` must hold an example"),
+        ({"like": [3, 999]}, "Received: 999, which is unknown"),
+        ({"like": np.ones((2, 7))}, r"8. Received: shape \(2, 7\)"),
+        ({"queries": np.ones((2, 8)), "like": [3]}, "must be a single one"),
+        ({}, "or `queries` be given"),
+    ],
+)
+def test_wrong_searches_are_named(options, message):
+    index = shop(ExactIndex, None)[0]
+    with pytest.raises(ValueError, match=message):
+        index.search(**options)

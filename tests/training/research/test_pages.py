@@ -8,12 +8,12 @@ import pytest
 from training.research import report
 from training.research.pages import (
     DOCS,
-    ROOT,
     add_record,
     check_pages,
     main,
     pages,
     read_records,
+    summary_table,
     write_pages,
 )
 from training.research.report import Table, over_runs, spread, write_record
@@ -45,9 +45,8 @@ BENCHMARK = study() | {"kind": "benchmark", "rows": [], "tables": [TABLE]}
 MADE = "# Page\n\n{}\n\n<!-- made emoji -->\n<!-- end -->\n"
 
 
-def test_every_printed_number_is_its_records():
-    others = ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")
-    assert check_pages(DOCS, others) == []
+def test_every_printed_table_is_its_records():
+    assert check_pages(DOCS) == []
     for name, record in read_records(DOCS).items():
         assert record["command"].startswith("python -m training."), name
 
@@ -65,44 +64,45 @@ def test_every_record_and_picture_is_shown_and_every_link_leads_somewhere():
 @pytest.mark.parametrize(
     ("prose", "sentence"),
     [
-        ("+2.0<!--= emoji c2 gsp-->", ""),
-        ("+2.0 [+1.0, +3.0]<!--= emoji c2 gsp-->", ""),
-        ("27 %<!--= emoji c2 gsp map_at_r-->", ""),
-        ("`0.3` and 1.2<!--= other; a; x--> and 95 %", ""),
-        ("1.25<!--= other; heads; a; x-->", ""),
-        ("+2.1<!--= emoji c2 gsp-->", "Received: ['+2.1']"),
-        ("+2.0 [+1.1, +3.0]<!--= emoji c2 gsp-->", "Received: ['+2.0'"),
-        ("2.0<!--= emoji c2 ccp-->", "no record has 'emoji c2 ccp'"),
-        ("2.0<!--= gone c2 gsp-->", "no record has"),
-        ("1.2<!--= other; b; x-->", "no record has"),
-        ("a gain of 2.0", "2.0 names no record"),
+        ("about two points", ""),
+        ("2.0<!--= emoji c2 gsp-->", "prose has a citation"),
         ("<!-- made gone -->\n<!-- end -->", "no record has the name gone"),
     ],
 )
-def test_a_number_in_prose_is_compared_with_its_record(
-    prose, sentence, tmp_path
-):
+def test_prose_has_words_and_blocks_have_records(prose, sentence, tmp_path):
     write_record(tmp_path / "emoji.json", study())
-    write_record(tmp_path / "other.json", BENCHMARK)
     (tmp_path / "page.md").write_text(MADE.format(prose))
     write_pages(tmp_path)
-    found = check_pages(tmp_path)
-    assert len(found) == bool(sentence)
-    assert all(sentence in one for one in found)
+    wrong = check_pages(tmp_path)
+    assert len(wrong) == bool(sentence)
+    assert all(sentence in one for one in wrong)
 
 
-def test_an_interval_in_a_guide_names_its_record(tmp_path):
-    write_record(tmp_path / "docs" / "emoji.json", study())
-    write_pages(tmp_path / "docs")
-    guide = tmp_path / "guide.md"
-    guide.write_text(
-        "    python -m x\n\n`+1.0 [+0.0, +2.0]`, 2.5 points, "
-        "+2.0 [+1.0, +3.0]<!--= emoji c2 gsp-->"
-    )
-    assert check_pages(tmp_path / "docs", (guide,)) == []
-    guide.write_text("    python -m x\n\n+2.0 [+1.0, +3.0] points")
-    (sentence,) = check_pages(tmp_path / "docs", (guide,))
-    assert sentence == "guide.md: +2.0 [+1.0, +3.0] names no record."
+def test_a_page_names_the_cells_that_its_record_lacks(tmp_path):
+    write_record(tmp_path / "emoji.json", study())
+    write_pages(tmp_path)
+    text = (tmp_path / "emoji.md").read_text()
+    assert "which were not trained by today's rules: c2: single, ccp, " in text
+    assert "; ms: gap, gsp, single" in text
+
+
+def test_the_summary_has_a_line_a_method_and_gains_of_records(tmp_path):
+    records = {"emoji": study(), "other": BENCHMARK}
+    file = tmp_path / "summary.toml"
+    file.write_text("""
+[[method]]
+name = "GSP"
+page = "gsp.md"
+costs = "little"
+set = "nothing"
+[method.gains]
+"over averaging" = "emoji c2 gsp gap"
+"in a table" = "other; heads; a; x"
+"gone" = "emoji c2 ccp gap"
+""")
+    (line,) = summary_table(records, file).rows
+    gains = "over averaging +2.0 [+1.0, +3.0]; in a table 1.25"
+    assert [*line] == ["[GSP](gsp.md)", gains, "little", "nothing"]
 
 
 def test_a_block_or_a_difference_that_was_changed_is_found(tmp_path):

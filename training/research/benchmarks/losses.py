@@ -261,12 +261,6 @@ def their_step(
     return step
 
 
-def repeated(step: Step, settings: Settings) -> np.ndarray:
-    """Seconds a step of each repetition."""
-    found = in_turns({"": step}, settings.repeats, settings.seconds)
-    return np.array(found[""])
-
-
 def differences(ours: Any, theirs: Any) -> tuple[float, float]:
     """How far our value and gradients are from theirs, shares of theirs."""
     value = abs(float(ours[0]) - float(theirs[0]))
@@ -278,7 +272,7 @@ def differences(ours: Any, theirs: Any) -> tuple[float, float]:
     return value / (abs(float(theirs[0])) or 1.0), float(max(gradients))
 
 
-def milliseconds(seconds: np.ndarray) -> str:
+def milliseconds(seconds: list[float]) -> str:
     """The median and the range of repeated times."""
     low, middle, high = 1e3 * np.quantile(seconds, (0.0, 0.5, 1.0))
     return f"{middle:.3g} ({low:.3g}-{high:.3g})"
@@ -291,21 +285,26 @@ def measure(settings: Settings) -> Iterator[Table]:
         labels, arrays = problem_of(
             loss, batch_size, num_classes, settings.embedding_size
         )
-        step = our_step(loss, labels, arrays)
-        ours = repeated(step, settings)
-        proxies = math.prod(arrays[1].shape[:2]) if num_classes else ""
-        row = [loss, str(len(labels)), str(proxies), milliseconds(ours)]
-        rows.append([*row, "", "", "", ""])
+        steps = {"ours": our_step(loss, labels, arrays)}
         if HAS_THEIRS and loss in THEIRS:
-            theirs = repeated(their_step(loss, labels, arrays), settings)
+            steps["theirs"] = their_step(loss, labels, arrays)
+        times = in_turns(steps, settings.repeats, settings.seconds)
+        proxies = math.prod(arrays[1].shape[:2]) if num_classes else ""
+        row = [loss, str(len(labels)), str(proxies)]
+        row += [milliseconds(times["ours"]), "", "", "", ""]
+        if "theirs" in steps:
             # Rounding in float32 changes their triplet loss by up to 2e-5.
             exact = their_step(loss, labels, arrays, "float64")
-            value, gradient = differences(step(), exact())
+            value, gradient = differences(steps["ours"](), exact())
             if value > VALUE_TOLERANCE or gradient > GRADIENT_TOLERANCE:
                 differing.append(f"{loss} at a batch of {len(labels)}")
-            ratio = f"{min(theirs) / min(ours):.2f}"
-            apart = f"{value:.1e}", f"{gradient:.1e}"
-            rows[-1][4:] = [milliseconds(theirs), ratio, *apart]
+            row[4:] = [
+                milliseconds(times["theirs"]),
+                f"{min(times['theirs']) / min(times['ours']):.2f}",
+                f"{value:.1e}",
+                f"{gradient:.1e}",
+            ]
+        rows.append(row)
         # Garbage of one case would slow the next.
         gc.collect()
     yield Table(HEADINGS, rows)

@@ -2,33 +2,35 @@
 
     python -m training.research.experiments.whitening --data-dirs birds.zip emoji.zip --backbone-weights FILE
 
-MobileNetV2, frozen. Folds over the classes: a share of them tests, a quarter of the
-others validates, the rest is what closed forms are fitted to. Rows: features
-averaged; `best pooling`, the best of average, GeM (powers 3 and 5) and maximum on
-validation classes; PCA of its normalized features; learned whitening with class
-labels (`gsp.layers.Whitening`) at several shrinkages, and at the one that is best on
-validation classes. MAP@R and P@1 in % on the test classes, means over folds. Gains
-are paired, over the best pooling, with 95 % intervals over classes and folds.
+MobileNetV2, frozen. Folds over the classes: a fold tests, a quarter of the other
+classes validates, closed forms are fitted to the rest. Rows:
+features averaged; `best pooling`, the best of average, GeM (powers 3 and 5) and
+maximum; of its normalized features PCA (shrinkage 1) and PCA whitening; learned whitening
+(`gsp.layers.Whitening` with class labels); linear discriminant analysis of
+scikit-learn; and Koo-Fu (Suchanek et al., arXiv 2602.01127), which whitens the
+covariance within classes and keeps the leading directions of that between classes.
+Pooling and each form's shrinkage are the best on validation classes. MAP@R and P@1 in
+% on the test classes. Gains are paired, over the best pooling and over learned
+whitening, with 95 % intervals over classes, each of which is tested once.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import joblib
 import keras
 import numpy as np
 from tqdm import tqdm
 
 import keras_gsp as gsp
-from training.research.report import (
-    CommandSettings,
-    Table,
-    run_measurement,
-)
+from training.datasets.own_images import merged_sides
+from training.research.report import CommandSettings, Table, run_measurement
 from training.runs.raw_baseline import pooled
 
-BEST, WHITENED = "best pooling", "whitened, chosen"
+BEST, WHITENED = "best pooling", "learned whitening"
 SCORES = {
     "untrained": "untrained",
     "map_at_r": "MAP@R",
@@ -49,35 +51,50 @@ class Settings(CommandSettings):
     """Width of MobileNetV2."""
     pixels: int = 224
     """Height and width of an image."""
-    folds: int = 4
+    images_per_class: int | None = None
+    """Most images of a class; all by default."""
+    classes: int | None = None
+    """Most classes of a data set, drawn at random; all by default."""
+    folds: int = 3
     """Folds over the classes, at least 2."""
     size: int = 128
     """Size of the embeddings of the closed forms."""
-    shrinkages: tuple[float, ...] = (0.1, 0.3, 0.5, 0.8, 0.9, 0.95)
-    """Shrinkages of learned whitening."""
+    shrinkages: tuple[float, ...] = (0.1, 0.3, 0.5, 0.8, 0.95)
+    """Shrinkages of the closed forms."""
+    keep: Path = Path("runs/features")
+    """Folder of feature maps, which the same command reads again."""
 
     SMALL = {"pixels": 32, "folds": 2, "size": 4}
 
 
-def feature_maps(settings: Settings, paths: Any) -> np.ndarray:
-    """Feature maps of every image, float16."""
-    side = settings.pixels
+def read_images(settings: Settings, path: Path) -> Any:
+    """The images of a folder, as many as the settings say."""
+    images = merged_sides(gsp.data.image_folder(str(path)))
+    order = np.random.default_rng(0).permutation(images.num_classes)
+    rows = [
+        np.flatnonzero(images.labels == label)[: settings.images_per_class]
+        for label in np.sort(order[: settings.classes])
+    ]
+    return images.subset(np.concatenate(rows))
+
+
+def feature_maps(
+    weights: Path | None, width: float, side: int, paths: Any
+) -> np.ndarray:
+    """Feature maps of MobileNetV2 of every image, float16."""
     network = keras.applications.MobileNetV2(
-        (side, side, 3),
-        alpha=settings.width,
-        include_top=False,
-        weights=None,
+        (side, side, 3), alpha=width, include_top=False, weights=None
     )
-    if settings.backbone_weights is not None:
-        network.load_weights(settings.backbone_weights)
+    if weights is not None:
+        network.load_weights(weights)
     batches = gsp.data.image_batches(
         paths, preprocessing=gsp.data.Preprocessing(side, side)
     )
-    found = [
+    parts = [
         network.predict_on_batch(np.asarray(batch) / 127.5 - 1.0)
         for batch in tqdm(batches, desc="images")
     ]
-    return np.concatenate([maps.astype("float16") for maps in found])
+    return np.concatenate([maps.astype("float16") for maps in parts])
 
 
 def pooled_rows(maps: np.ndarray) -> dict[str, np.ndarray]:
@@ -86,14 +103,35 @@ def pooled_rows(maps: np.ndarray) -> dict[str, np.ndarray]:
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
 
 
-def fold_sides(
-    labels: np.ndarray, folds: int, fold: int
+def pooled_features(
+    weights: Path | None, width: float, side: int, paths: Any
 ) -> dict[str, np.ndarray]:
-    """Positions of the images of each of `SIDES`."""
-    order = np.random.default_rng(0).permutation(labels.max() + 1)
+    """Pooled features of every image."""
+    return pooled_rows(feature_maps(weights, width, side, paths))
+
+
+def kept(settings: Settings, function: Callable, paths: Any) -> Any:
+    """Features of images, computed once."""
+    network = settings.backbone_weights, settings.width, settings.pixels
+    return cached(settings, function)(*network, list(map(str, paths)))
+
+
+def cached(settings: Settings, function: Callable) -> Callable:
+    """A function whose results are kept."""
+    return joblib.Memory(settings.keep, verbose=0).cache(function)
+
+
+def fold_sides(
+    labels: np.ndarray, folds: int, fold: int, validation: int = 4
+) -> dict[str, np.ndarray]:
+    """Positions of the images of each of `SIDES`.
+
+    Of the classes that do not test, one in `validation` validates.
+    """
+    order = np.random.default_rng(0).permutation(np.unique(labels))
     tests = np.array_split(order, folds)[fold]
     others = np.random.default_rng(fold).permutation(np.setdiff1d(order, tests))
-    count = max(2, len(others) // 4)
+    count = max(2, len(others) // validation)
     classes = others[count:], others[:count], tests
     return {
         side: np.flatnonzero(np.isin(labels, of))
@@ -101,106 +139,176 @@ def fold_sides(
     }
 
 
+def pca(size, shrinkage, rows, labels):
+    """Directions of largest variance, scaled to equal variances."""
+    layer = gsp.layers.Whitening(size, shrinkage=shrinkage)
+    layer.adapt(rows)
+    return layer
+
+
+def learned_whitening(size, shrinkage, rows, labels):
+    """The package's whitening with class labels."""
+    layer = gsp.layers.Whitening(size, shrinkage=shrinkage)
+    layer.adapt(rows, labels)
+    return layer
+
+
+def discriminants(size, shrinkage, rows, labels):
+    """Scikit-learn's linear discriminant analysis; one direction a class."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    count = min(size, len(set(labels)) - 1)
+    analysis = LinearDiscriminantAnalysis(
+        solver="eigen", shrinkage=shrinkage, n_components=count
+    )
+    return analysis.fit(rows, labels).transform
+
+
+def koo_fu(size, shrinkage, rows, labels):
+    """Whitens within classes, keeps leading directions between classes."""
+    rows = rows.astype("float64")
+    classes, codes, counts = np.unique(
+        labels, return_inverse=True, return_counts=True
+    )
+    means = np.zeros((len(classes), rows.shape[1]))
+    np.add.at(means, codes, rows)
+    means /= counts[:, None]
+    residuals = rows - means[codes]
+    within = residuals.T @ residuals / len(rows)
+    ridge = shrinkage * np.trace(within) / len(within)
+    values, vectors = np.linalg.eigh(within + ridge * np.eye(len(within)))
+    root = vectors / np.sqrt(values)
+    mean = rows.mean(axis=0)
+    between = np.sqrt(counts / len(rows))[:, None] * (means - mean) @ root
+    directions = np.linalg.svd(between, full_matrices=False)[2]
+    kernel = root @ directions[: min(size, len(classes) - 1)].T
+    return lambda new: (new - mean) @ kernel
+
+
+FORMS: dict[str, Callable] = {
+    "PCA": pca,
+    "PCA whitening": pca,
+    WHITENED: learned_whitening,
+    "LDA, scikit-learn": discriminants,
+    "Koo-Fu": koo_fu,
+}
+
+
 def fold_rows(
-    settings: Settings, rows: dict, labels: np.ndarray, fold: int
+    rows: dict,
+    labels: np.ndarray,
+    sides: dict,
+    size: int,
+    shrinkages: tuple[float, ...],
+    forms: tuple[str, ...] = tuple(FORMS),
 ) -> dict[str, dict]:
     """Scores of each method on the test classes of a fold."""
-    sides = fold_sides(labels, settings.folds, fold)
 
     def score(embeddings, side="test"):
         chosen = sides[side]
+        unit = keras.utils.normalize(np.asarray(embeddings[chosen], "float32"))
         return gsp.metrics.retrieval_scores(
-            embeddings[chosen], labels[chosen], per_query=True
+            unit, labels[chosen], per_query=True
         )
 
     def validated(candidates):
-        return max(
+        """The best candidate on validation classes, and its test scores."""
+        best = max(
             candidates,
             key=lambda name: score(candidates[name], "validation")["map_at_r"],
         )
+        return best, score(candidates[best]) | {"chosen": best}
 
-    best = validated(rows)
+    best, scores = validated(rows)
+    methods = {"average": score(rows["average"]), BEST: scores}
     fitted = sides["train"]
-    whitened = {}
-    for shrinkage in (*settings.shrinkages, 1.0):
-        layer = gsp.layers.Whitening(settings.size, shrinkage=shrinkage)
-        layer.adapt(rows[best][fitted], labels[fitted])
-        whitened[shrinkage] = keras.ops.convert_to_numpy(layer(rows[best]))
-    principal = whitened.pop(1.0)
-    chosen = validated(whitened)
-    embedded = {"average": rows["average"], BEST: rows[best], "PCA": principal}
-    embedded |= {f"whitened, {s:g}": x for s, x in whitened.items()}
-    embedded[WHITENED] = whitened[chosen]
-    found = {name: score(one) for name, one in embedded.items()}
-    found[BEST]["chosen"], found[WHITENED]["chosen"] = best, chosen
-    return found | {"classes": labels[sides["test"]]}
+    for name in forms:
+        candidates = {}
+        for shrinkage in (1.0,) if name == "PCA" else shrinkages:
+            fit = FORMS[name](
+                size, shrinkage, rows[best][fitted], labels[fitted]
+            )
+            candidates[shrinkage] = keras.ops.convert_to_numpy(fit(rows[best]))
+        methods[name] = validated(candidates)[1]
+    return methods | {"classes": labels[sides["test"]]}
 
 
 def measure(settings: Settings) -> dict:
     """Scores and paired gains of each data set."""
     sets = {}
     for path in settings.data_dirs:
-        images = gsp.data.image_folder(str(path))
-        rows = pooled_rows(feature_maps(settings, images.paths))
+        images = read_images(settings, path)
         labels = np.asarray(images.labels)
+        rows = kept(settings, pooled_features, images.paths)
         folds = [
-            fold_rows(settings, rows, labels, fold)
-            for fold in range(settings.folds)
+            cached(settings, fold_rows)(
+                rows,
+                labels,
+                fold_sides(labels, settings.folds, fold),
+                settings.size,
+                settings.shrinkages,
+            )
+            for fold in tqdm(range(settings.folds), desc=path.stem)
         ]
-        classes = [one.pop("classes") for one in folds]
-        title = (
-            f"{path.stem}: {images.num_classes} classes, {len(labels)} images"
-        )
-        sets[title] = [summary(name, folds, classes) for name in folds[0]]
+        names = [name for name in folds[0] if name != "classes"]
+        title = f"{path.stem}: {len(set(labels))} classes, {len(labels)} images"
+        sets[title] = [summary(n, folds, (BEST, WHITENED)) for n in names]
     return {"sets": sets}
 
 
 def summary(
-    name: str, folds: list[dict], classes: list, over: str = BEST
+    name: str, folds: list[dict], over: tuple[str, ...]
 ) -> dict[str, Any]:
-    """A row's means over folds, and its paired gain over another row."""
+    """A row's means over folds, and its paired gains over other rows."""
     row: dict[str, Any] = {"name": name}
-    row["chosen"] = [f[name].get("chosen", "") for f in folds]
+    row["chosen"] = [fold[name].get("chosen", "") for fold in folds]
     for key in SCORES:
         if key in folds[0][name]:
-            row[key] = float(np.mean([one[name][key] for one in folds]))
-    if name != over:
-        own, base = (
-            [one[which]["per_query"]["map_at_r"] for one in folds]
-            for which in (name, over)
+            row[key] = float(np.mean([fold[name][key] for fold in folds]))
+
+    def queries(method):
+        return np.concatenate(
+            [fold[method]["per_query"]["map_at_r"] for fold in folds]
         )
-        found = gsp.metrics.paired_difference(own, base, classes)
-        row["gain"] = [found[key] for key in ("difference", "low", "high")]
+
+    classes = np.concatenate([fold["classes"] for fold in folds])
+    row["gains"] = {
+        other: gsp.metrics.paired_difference(
+            queries(name), queries(other), classes
+        )
+        for other in over
+        if other != name
+    }
     return row
 
 
 def tables(results: dict) -> list[Table]:
     """One table a data set."""
-    found = []
+    made = []
     for title, rows in results["sets"].items():
         keys = [key for key in SCORES if any(key in row for row in rows)]
+        over = [*dict.fromkeys(name for row in rows for name in row["gains"])]
         table = [
             [
                 row["name"],
                 ", ".join(dict.fromkeys(map(str, row["chosen"]))),
-                *(
-                    f"{100 * row[key]:.1f}" if key in row else ""
-                    for key in keys
-                ),
-                gain_text(row.get("gain")),
+                *(f"{100 * row[k]:.1f}" if k in row else "" for k in keys),
+                *(gain_text(row["gains"].get(name)) for name in over),
             ]
             for row in rows
         ]
-        headings = ["", "chosen", *(SCORES[key] for key in keys), "gain"]
-        found.append(Table(headings, table, 2, title))
-    return found
+        headings = ["", "chosen", *(SCORES[key] for key in keys)]
+        headings += [f"over {name}" for name in over]
+        made.append(Table(headings, table, 2, title))
+    return made
 
 
-def gain_text(gain: list[float] | None) -> str:
+def gain_text(gain: dict | None) -> str:
     """A difference and its interval, in points."""
     if gain is None:
         return ""
-    middle, low, high = (f"{100 * one:+.1f}" for one in gain)
+    ends = (gain[key] for key in ("difference", "low", "high"))
+    middle, low, high = (f"{100 * end:+.1f}" for end in ends)
     return f"{middle} [{low}, {high}]"
 
 

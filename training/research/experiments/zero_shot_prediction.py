@@ -37,7 +37,6 @@ import keras_gsp as gsp
 from keras_gsp.data import ImageSet
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures
-from training.pictures.palette import BLUE, GREEN, VERMILION, picture
 from training.recipes.batches import training_batches
 from training.recipes.learner import build_learner, start_from_data
 from training.recipes.named import named
@@ -53,7 +52,6 @@ NUM_PROTOTYPES = 8
 RIDGE = 0.05  # of the losses' regressions, and of those fitted afterwards
 CIFAR_WEIGHT = 0.5  # of the zero-shot regularizer on CIFAR (GSP, supplement)
 SIDE = 32  # of a picture of an image folder, in pixels
-COLORS = {"GSP": BLUE, "GSP+ZSR": VERMILION, "GSP+XML": GREEN}
 # "GSP" has a regularizer of weight 0: the encoder then returns histograms.
 REGULARIZERS: dict[str, dict[str, Any]] = {
     "GSP": {"regularizer": "zsr", "regularizer_arguments": {"weight": 0.0}},
@@ -76,12 +74,11 @@ MEASURES = {
     "map_x": "MAP_x",
     "share": "share",
 }
-SHOWN_CLASSES = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewPrototypes(ExperimentSettings):
-    """Data and training."""
+class Settings(ExperimentSettings):
+    """Data, training and splits."""
 
     data_dir: Path | None = None
     """An image folder, `train/CLASS` and `test/CLASS`, of which images of the
@@ -89,22 +86,18 @@ class FewPrototypes(ExperimentSettings):
     steps: int = 600
     batch_size: int = 64
 
-    SMALL = {"seeds": (0,), "steps": 2, "batch_size": 8}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(FewPrototypes):
-    """Data, training and splits."""
-
     class_splits: int = 1000
     """Random splits of the classes, class level."""
     retrieval_splits: int = 10
     """Of these, how many are scored by retrieval as well."""
 
-    SMALL = {**FewPrototypes.SMALL, "class_splits": 10, "retrieval_splits": 1}
+    SMALL = {
+        **{"seeds": (0,), "steps": 2, "batch_size": 8},
+        **{"class_splits": 10, "retrieval_splits": 1},
+    }
 
 
-def known_and_examined(settings: FewPrototypes) -> tuple[ImageSet, ImageSet]:
+def known_and_examined(settings: Settings) -> tuple[ImageSet, ImageSet]:
     """Images for training, and those that are examined afterwards."""
     if settings.data_dir is None:
         data = glyphs.load(**(SMALL_GLYPHS if settings.smoke else {}))
@@ -117,14 +110,14 @@ def known_and_examined(settings: FewPrototypes) -> tuple[ImageSet, ImageSet]:
 
 
 def train(
-    settings: FewPrototypes, method: str, images: ImageSet, seed: int
+    settings: Settings, method: str, images: ImageSet, seed: int
 ) -> tuple[Any, dict[str, float]]:
-    """Trains one method of `REGULARIZERS`; another word: none, the start.
+    """Trains one method of `REGULARIZERS`.
 
     Returns the encoder, and the regularizer's mean share of the gradient as
     `share`, nothing without one.
     """
-    own = REGULARIZERS.get(method, REGULARIZERS["GSP"])
+    own = REGULARIZERS[method]
     if method == "GSP+ZSR" and settings.data_dir is not None:
         own = own | {"regularizer_arguments": {"weight": CIFAR_WEIGHT}}
     classes = int(np.clip(images.num_classes, 1, settings.batch_size // 4))
@@ -150,8 +143,6 @@ def train(
     )
     batches = training_batches(recipe, images)
     start_from_data(recipe, learner, images)
-    if method not in REGULARIZERS:
-        return learner.encoder, {}
     history = learner.fit(
         batches, steps_per_epoch=recipe.steps, shuffle=False, verbose=0
     ).history
@@ -232,7 +223,6 @@ def measure(settings: Settings) -> dict:
     rows = np.tile(first, (settings.class_splits, 1))
     splits = np.random.default_rng(0).permuted(rows, axis=1)
     scores: dict[str, Any] = {}
-    shown: dict[str, Any] = {}
     for method in REGULARIZERS:
         runs = []
         for seed in tqdm(settings.seeds, desc=method):
@@ -245,10 +235,8 @@ def measure(settings: Settings) -> dict:
             few = splits[: settings.retrieval_splits]
             found = predict_classes(means, of_classes, splits)
             runs.append(found | retrieve_halves(*images, few) | share)
-            shown.setdefault(method, means[:SHOWN_CLASSES])
         scores[method] = over_runs(runs)
-    names = [one.split()[0].rstrip(":") for one in unseen.class_names]
-    return {"scores": scores, "drawn": (names[:SHOWN_CLASSES], shown)}
+    return {"scores": scores}
 
 
 def tables(results: dict) -> list[Table]:
@@ -259,24 +247,6 @@ def tables(results: dict) -> list[Table]:
         for method, found in results["scores"].items()
     ]
     return [Table(["", *MEASURES.values()], rows)]
-
-
-def draw(path: Path, results: dict) -> None:
-    """Draws histograms of unseen classes, a panel for each method."""
-    names, histograms = results["drawn"]
-    largest = max(np.max(shown) for shown in histograms.values())
-    with picture(path, 1, len(histograms), figsize=(9, 5.6)) as axes:
-        panels = zip(axes[0], histograms.items(), strict=True)
-        for axis, (method, shown) in panels:
-            image = axis.imshow(
-                shown, aspect="auto", cmap="viridis", vmin=0, vmax=largest
-            )
-            axis.set_title(method, color=COLORS[method])
-            axis.set_xlabel("prototype")
-            axis.set_yticks([])
-        axes[0, 0].set_yticks(range(len(names)), names)
-        axes[0, 0].set_ylabel("class looked at")
-        axis.figure.colorbar(image, ax=list(axes[0]), label="mean histogram")
 
 
 if __name__ == "__main__":

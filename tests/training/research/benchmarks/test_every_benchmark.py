@@ -15,7 +15,6 @@ from keras_gsp.losses.metric_loss import MetricLoss
 from training.research import report
 from training.research.benchmarks import (
     digits,
-    looks,
     losses,
     pooling,
     search,
@@ -29,7 +28,6 @@ RUNS = {
     digits: ["a plain product", "GSP, sharp", "a row from itself"],
     search: ["faiss Flat", "ExactIndex", "plain product"],
     pooling: [pooling.UNIT, "gap", pooling.OURS],
-    looks: ["one look", "two looks"],
     losses: ["ContrastiveLoss", "ProxyNCALoss", "pytorch-metric-learning"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
 }
