@@ -339,8 +339,8 @@ def _window_starts(cells, window):
 def _resizing(low, high, pixels, size):
     """Matrices (..., size, pixels) that resize between two shares."""
     count = ops.cast(pixels, "float32")
-    scale = ((high - low) * count / size)[..., None]
-    middles = ops.arange(size, dtype="float32") + 0.5
+    scale = ((high - low) * count / ops.cast(size, "float32"))[..., None]
+    middles = ops.cast(ops.arange(size), "float32") + 0.5
     centers = (low * count)[..., None] + middles * scale
     positions = ops.arange(pixels, dtype="float32") + 0.5
     distances = ops.abs(positions - centers[..., None])
