@@ -23,20 +23,20 @@ class ListLoss(PairLoss):
     weight w counts w times among the positives, and once in the ranks.
 
     Args:
-        counts_query: whether the anchor is also in its own list, as its most
-            similar positive. Default False.
         **kwargs: those of `PairLoss`; `miner` must stay `None`, as a ranking
             needs all references.
     """
 
-    def __init__(self, *, counts_query: bool = False, **kwargs: Any) -> None:
+    # Whether the anchor is in its own list, as its most similar positive.
+    counts_query = False
+
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if self.miner is not None:
             raise ValueError(
                 "`miner` must be None: a ranking needs all references. "
                 f"Received: miner={self.miner!r}."
             )
-        self.counts_query = counts_query
 
     def list_terms(
         self, similarities: Tensor, positive: Tensor, counted: Tensor
@@ -86,9 +86,6 @@ class SmoothAPLoss(ListLoss):
     Args:
         temperature: cosine over which a rank changes by one, positive.
             Default 0.01.
-        counts_query: whether the anchor itself counts as one of its
-            positives, the most similar one. Default True, as in the paper's
-            code; False is average precision as retrieval scores have it.
 
     Example:
         ```python
@@ -101,16 +98,13 @@ class SmoothAPLoss(ListLoss):
     Reference:
         Brown et al., "Smooth-AP", ECCV 2020, equations (6) and (7). Its code
         needs classes of equal size in consecutive rows; this class does not.
+        As in it, the anchor counts as one of its positives.
     """
 
-    def __init__(
-        self,
-        temperature: float = 0.01,
-        *,
-        counts_query: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(counts_query=counts_query, **kwargs)
+    counts_query = True
+
+    def __init__(self, temperature: float = 0.01, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         check_positive(temperature=temperature)
         self.temperature = temperature
 
@@ -159,8 +153,7 @@ class RecallAtKLoss(ListLoss):
     Reference:
         Patel et al., "Recall@k Surrogate Loss", CVPR 2022, equations (5) to
         (7), with both bounds by k of its code. That code keeps the query in
-        the list, which adds one to every rank; `counts_query=True` does so
-        here, and the query then counts as a positive too.
+        the list, which adds one to every rank; this class does not.
     """
 
     def __init__(

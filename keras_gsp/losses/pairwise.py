@@ -24,16 +24,14 @@ from keras_gsp.losses.metric_loss import (
 from keras_gsp.ops.labels import (
     check_same_length,
     class_indices,
+    flat_labels,
     host_codes,
     nan_without_row,
 )
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.pairs import (
-    LABEL_KINDS,
     PairWeights,
-    checked_pair_labels,
-    checked_reference_labels,
     pair_weights,
 )
 from keras_gsp.ops.precision import exact_mean
@@ -57,12 +55,6 @@ class PairLoss(MetricLoss):
             defaults are chosen: distances in [0, 2], cosines in [-1, 1]),
             `"ball"` (unit ball) or `None` (as given), applied to embeddings
             and references before they are compared.
-        label_kind: format of the labels. `"class"` (default): one number per
-            sample, or a boolean matrix (batch, references) of the positive
-            pairs. `"multi_hot"`: (batch, num_classes), samples that share a
-            class are positive. `"pairs"`: a matrix (batch, references) of
-            weights: above 0 a positive pair of that weight, 0 a negative
-            pair, below 0 no pair.
         ignore_class: int, a class label whose samples have no pairs, or
             `None`.
         miner: which pairs are kept. `None` (default): all. `"batch_hard"`:
@@ -84,19 +76,14 @@ class PairLoss(MetricLoss):
 
     Raises:
         TypeError: `seed` is not an int.
-        ValueError: unknown `normalization`, `label_kind` or `miner`.
+        ValueError: unknown `normalization` or `miner`.
 
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     loss = gsp.losses.ContrastiveLoss(miner="batch_hard", ignore_class=-1)
     embeddings = np.random.default_rng(0).normal(size=(5, 3))
     value = loss(np.array([0, 0, 1, 1, -1]), embeddings)
-    is_positive = np.eye(5, k=1, dtype=bool)  # Each with the next one.
-    value = loss(is_positive | is_positive.T, embeddings)
     ```
     """
 
@@ -108,7 +95,6 @@ class PairLoss(MetricLoss):
         self,
         *,
         normalization: str | None = "l2",
-        label_kind: str = "class",
         ignore_class: int | None = None,
         miner: str | Callable[..., PairWeights] | None = None,
         seed: int | None = None,
@@ -118,11 +104,9 @@ class PairLoss(MetricLoss):
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.normalization = check_normalization(normalization)
-        check_choice(*LABEL_KINDS, label_kind=label_kind)
         check_integer(is_optional=True, ignore_class=ignore_class)
         if not callable(miner):
             check_choice(*MINERS, None, miner=miner)
-        self.label_kind = label_kind
         self.ignore_class = ignore_class
         self.miner: Any = miner
         self.seed = check_seed(seed)
@@ -136,8 +120,7 @@ class PairLoss(MetricLoss):
         """Returns the loss of a batch.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or floats; a boolean
-                matrix (batch, batch); or as `label_kind` defines.
+            labels: (batch,) or (batch, 1), integers or floats.
             embeddings: (batch, embedding_size).
             sample_weight: (batch,), multiplies the term of its anchor.
 
@@ -169,7 +152,7 @@ class PairLoss(MetricLoss):
         self,
         labels: Tensor,
         embeddings: Tensor,
-        reference_labels: Tensor | None,
+        reference_labels: Tensor,
         reference_embeddings: Tensor,
         *,
         excluded: Tensor | None = None,
@@ -177,11 +160,9 @@ class PairLoss(MetricLoss):
         """Returns the loss of a batch against references.
 
         Args:
-            labels: as in `__call__`, a matrix being (batch, references).
+            labels: (batch,) or (batch, 1).
             embeddings: (batch, embedding_size), the anchors.
-            reference_labels: (references,) or (references, 1), class numbers
-                also with multi-hot labels, or then (references,
-                num_classes); `None` when `labels` is a matrix of pairs.
+            reference_labels: (references,) or (references, 1).
             reference_embeddings: (references, embedding_size).
             excluded: boolean (batch, references), or `None`: pairs left out
                 of every sum and every count, such as an embedding's pair
@@ -195,28 +176,19 @@ class PairLoss(MetricLoss):
             TypeError: labels that are strings.
             ValueError: as in `__call__`.
         """
-        ignored = self.ignore_class
-        if self.label_kind == "class":
-            labels, reference_labels, ignored = host_codes(
-                labels, reference_labels, ignored
-            )
+        labels, reference_labels, ignored = host_codes(
+            labels, reference_labels, self.ignore_class
+        )
         labels, embeddings = self._checked(labels, embeddings)
         references = _checked_embeddings(
             reference_embeddings, "reference_embeddings"
         )
-        if reference_labels is not None:
-            reference_labels = checked_reference_labels(
-                reference_labels, self.label_kind
-            )
-            names = ("reference_labels", "reference_embeddings")
-            check_same_length(reference_labels, references, names)
+        reference_labels = flat_labels(reference_labels)
+        names = ("reference_labels", "reference_embeddings")
+        check_same_length(reference_labels, references, names)
         _check_sizes(embeddings, references, excluded)
         known = References(reference_labels, references, excluded)
         return self._against(known, labels, embeddings, ignored)
-
-    def checked_labels(self, labels: Tensor) -> Tensor:
-        """Returns labels in the format of `label_kind`, checked."""
-        return checked_pair_labels(labels, self.label_kind)
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the sum of the losses against all references.
@@ -247,7 +219,7 @@ class PairLoss(MetricLoss):
 
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss within the batch."""
-        embeddings = self._unless_nan(parts.labels, parts.embeddings)
+        embeddings = nan_if_unlabeled(parts.embeddings, parts.labels)
         return self._within(parts.labels, embeddings)
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
@@ -255,7 +227,7 @@ class PairLoss(MetricLoss):
         is_pair = is_inside[:, None] & is_inside[None, :]
         excluded = ~is_pair | _is_self(parts.embeddings)
         labels = parts.labels
-        embeddings = self._unless_nan(labels, parts.embeddings)
+        embeddings = nan_if_unlabeled(parts.embeddings, labels)
         return self._against(
             References(labels, embeddings, excluded),
             labels,
@@ -290,29 +262,21 @@ class PairLoss(MetricLoss):
 
     def _checked_pairs(self, labels, embeddings):
         """The pairs of a batch of unchecked labels, and its embeddings."""
-        ignored = self.ignore_class
-        if self.label_kind == "class":
-            labels, ignored = host_codes(labels, ignored)
+        labels, ignored = host_codes(labels, self.ignore_class)
         labels, embeddings = self._checked(labels, embeddings)
         return self._pairs_within(labels, embeddings, ignored), embeddings
 
     def _checked(self, labels, embeddings):
-        labels = checked_pair_labels(labels, self.label_kind)
+        labels = flat_labels(labels)
         embeddings = _checked_embeddings(embeddings, "embeddings")
         check_same_length(labels, embeddings)
         check_not_empty(embeddings, "embeddings")
-        return labels, self._unless_nan(labels, embeddings)
-
-    def _unless_nan(self, labels, embeddings):
-        if self.label_kind == "class":
-            return nan_if_unlabeled(embeddings, labels)
-        return embeddings
+        return labels, nan_if_unlabeled(embeddings, labels)
 
     def _known_embeddings(self, parts):
         """Embeddings, of which each has proxies of its class if any has."""
-        embeddings = self._unless_nan(parts.labels, parts.embeddings)
-        is_class = self.label_kind == "class" and len(parts.labels.shape) == 1
-        if parts.proxies is None or not is_class:
+        embeddings = nan_if_unlabeled(parts.embeddings, parts.labels)
+        if parts.proxies is None:
             return embeddings
         labels = parts.labels
         if self.ignore_class is not None:
@@ -330,9 +294,7 @@ class PairLoss(MetricLoss):
 
     def _against(self, references, labels, embeddings, ignored):
         """The loss of a batch of checked labels against references."""
-        pairs = self._pairs(
-            labels, references.labels, references.embeddings, ignored
-        )
+        pairs = pair_weights(labels, references.labels, ignored)
         if references.excluded is not None:
             pairs = pairs.without(ops.cast(references.excluded, "bool"))
         embeddings, others = (
@@ -342,18 +304,8 @@ class PairLoss(MetricLoss):
         return exact_mean(self._terms(embeddings, others, pairs))
 
     def _pairs_within(self, labels, embeddings, ignored):
-        pairs = self._pairs(labels, labels, embeddings, ignored)
+        pairs = pair_weights(labels, labels, ignored)
         return pairs.without(_is_self(embeddings))
-
-    def _pairs(self, labels, reference_labels, references, ignored):
-        if len(labels.shape) == 2 and self.label_kind != "multi_hot":
-            labels = _checked_matrix(labels, references)
-        return pair_weights(
-            labels,
-            reference_labels,
-            kind=self.label_kind,
-            ignore_class=ignored,
-        )
 
     def _terms(self, embeddings, references, pairs):
         """The terms of the anchors over the pairs that the miner keeps."""
@@ -399,27 +351,6 @@ def _checked_embeddings(embeddings, name):
     return embeddings
 
 
-def _checked_matrix(pairs, references):
-    """Checks that a matrix of pairs has one column per reference."""
-    expectation = (
-        "`labels` that mark the positive pairs must have shape (batch, "
-        "references), within a batch (batch, batch)."
-    )
-    if known_to_differ(pairs.shape[1:], references.shape[:1]):
-        raise ValueError(
-            f"{expectation} Received: shape {tuple(pairs.shape)}, with "
-            f"{references.shape[0]} references."
-        )
-    columns, count = ops.shape(pairs)[1], ops.shape(references)[0]
-    # While shapes are inferred, JAX has symbols that cannot be compared.
-    if ops.is_tensor(columns) or ops.is_tensor(count):
-        matches = columns == count
-        pairs = require(
-            pairs, matches, expectation, columns=columns, references=count
-        )
-    return pairs
-
-
 def _check_sizes(embeddings, references, excluded):
     if known_to_differ(embeddings.shape[1:], references.shape[1:]):
         raise ValueError(
@@ -429,9 +360,9 @@ def _check_sizes(embeddings, references, excluded):
     if excluded is None:
         return
     shape = embeddings.shape[0], references.shape[0]
-    given = tuple(excluded.shape)
-    if known_to_differ(given, shape):
+    if known_to_differ(excluded.shape, shape):
         raise ValueError(
             "`excluded` must have shape (batch, references). Received: shape "
-            f"{given}, with {shape[0]} embeddings and {shape[1]} references."
+            f"{tuple(excluded.shape)}, with {shape[0]} embeddings and "
+            f"{shape[1]} references."
         )

@@ -83,8 +83,8 @@ class MetricLearner(Configured, keras.Model):
     Its gradient is the anchor pull :math:`+\lambda (\theta - \theta^*)` of
     Algorithm 1 (the printed sign is wrong).
 
-    Memory and regularizers need one class per sample. Outside training a pair
-    loss is computed within the batch, so that unseen classes work. Under
+    Outside training a pair loss is computed within the batch, so that unseen
+    classes work. Under
     `tf.distribute` the loss sees the pairs of the global batch.
 
     Args:
@@ -388,8 +388,6 @@ class MetricLearner(Configured, keras.Model):
     def _step_parts(self, labels, outputs, training):
         """Returns what a loss may use, gathered from the replicas."""
         labels = self.loss.checked_labels(labels)
-        if training and len(labels.shape) > 1:
-            self._check_takes_matrix(labels)
         embeddings = embedding_of(outputs)
         check_same_length(labels, embeddings)
         labels = gather_replicas(labels)
@@ -460,7 +458,7 @@ class MetricLearner(Configured, keras.Model):
     def _checked_loss(self, loss, labels):
         """The loss; raises, or is NaN on JAX, for a label without proxies."""
         num_classes = self._num_classes()
-        if num_classes is None or len(labels.shape) != 1:
+        if num_classes is None:
             return loss
         ignored = getattr(self.loss, "ignore_class", None)
         if ignored is not None:
@@ -469,15 +467,6 @@ class MetricLearner(Configured, keras.Model):
         return nan_without_row(
             loss, ops.min(class_indices(labels, num_classes))
         )
-
-    def _check_takes_matrix(self, labels):
-        for name in ("memory", "regularizer"):
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"`{name}` needs one class per sample, not a matrix of "
-                    "pairs or of several classes. Received: labels of shape "
-                    f"{tuple(labels.shape)} and {name}={getattr(self, name)!r}."
-                )
 
     def _check_weights(self):
         check_count(batch_chunks=self.batch_chunks)

@@ -3,15 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import keras
 from keras import ops
 
-from keras_gsp._checks import known_to_differ
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.labels import flat_labels, numeric_labels, same_class
-from keras_gsp.ops.precision import at_least_float32, full_matmul
-
-LABEL_KINDS = ("class", "multi_hot", "pairs")
+from keras_gsp.ops.labels import same_class
+from keras_gsp.ops.precision import at_least_float32
 
 # Instead of minus infinity: its exponential is 0, its gradient is not NaN.
 _NEVER = -1e30
@@ -42,77 +38,26 @@ class PairWeights(NamedTuple):
         )
 
 
-def checked_pair_labels(labels: Tensor, kind: str) -> Tensor:
-    """Returns class labels (batch,), or a label matrix as given.
-
-    A boolean matrix (batch, references) of kind `"class"` marks the pairs.
-    """
-    labels = numeric_labels(labels)
-    shape = tuple(labels.shape)
-    if kind == "class" and not _marks_pairs(labels):
-        if len(shape) == 2 and shape[-1] != 1:
-            raise ValueError(
-                "`labels` must have shape (batch,) or (batch, 1), or be a "
-                "boolean matrix that marks the positive pairs. Received: "
-                f"shape {shape}. Numbers with one row per sample need "
-                '`label_kind="pairs"` or `label_kind="multi_hot"`.'
-            )
-        return flat_labels(labels)
-    if len(shape) != 2:
-        expected = "num_classes" if kind == "multi_hot" else "references"
-        raise ValueError(
-            f'`labels` of `label_kind="{kind}"` must have shape (batch, '
-            f"{expected}). Received: shape {shape}."
-        )
-    return labels
-
-
-def checked_reference_labels(labels: Tensor, kind: str) -> Tensor:
-    """Returns the labels of references; class numbers suit every `kind`."""
-    labels = numeric_labels(labels)
-    if len(labels.shape) == 1:
-        return labels
-    return checked_pair_labels(labels, kind)
-
-
 def pair_weights(
-    labels: Tensor,
-    reference_labels: Tensor,
-    *,
-    kind: str = "class",
-    ignore_class: int | None = None,
+    labels: Tensor, reference_labels: Tensor, ignore_class: int | None = None
 ) -> PairWeights:
     """Computes the float32 weights (batch, references) of all pairs.
 
-    - `"class"`: equal labels make a positive pair, unequal ones a negative
-      pair; a sample labeled `ignore_class` has no pairs.
-    - `"multi_hot"`: samples that share a class make a positive pair; a
-      reference may have its class number instead of a row.
-    - `"pairs"`: `labels` holds the pairs. True or a number w above 0 is a
-      positive pair with weight w, False or 0 a negative pair, a number below
-      0 (or NaN) no pair.
+    Equal labels make a positive pair, unequal ones a negative pair; a sample
+    labeled `ignore_class` has no pairs.
     """
-    if kind == "pairs" or (kind == "class" and _marks_pairs(labels)):
-        weights = ops.cast(labels, "float32")
-        return PairWeights(
-            ops.where(weights > 0.0, weights, 0.0),
-            ops.cast(weights == 0.0, "float32"),
-        )
-    if reference_labels is None:
-        raise ValueError(
-            "`reference_labels` must be given unless `labels` are a matrix "
-            "that marks the positive pairs. Received: None."
-        )
-    if kind == "multi_hot":
-        return _as_weights(_share_a_class(labels, reference_labels))
-    weights = _as_weights(same_class(labels, reference_labels))
+    is_positive = same_class(labels, reference_labels)
+    weights = PairWeights(
+        ops.cast(is_positive, "float32"),
+        ops.cast(ops.logical_not(is_positive), "float32"),
+    )
     if ignore_class is None:
         return weights
-    one, other = (
-        ops.equal(side, ops.cast(ignore_class, side.dtype))
-        for side in (labels, reference_labels)
+    ignored, ignored_references = (
+        ops.equal(x, ops.cast(ignore_class, x.dtype))
+        for x in (labels, reference_labels)
     )
-    return weights.without(one[:, None] | other[None, :])
+    return weights.without(ignored[:, None] | ignored_references[None, :])
 
 
 def anchor_shares(row_sums: Tensor, count: Tensor) -> Tensor:
@@ -196,32 +141,3 @@ def fold_positives(
 def chosen_entries(values: Tensor, is_chosen: Tensor) -> Tensor:
     """Returns the chosen entry of each row, (batch, 1), or 0."""
     return ops.sum(ops.where(is_chosen, values, 0.0), axis=1, keepdims=True)
-
-
-def _marks_pairs(labels):
-    is_boolean = keras.backend.standardize_dtype(labels.dtype) == "bool"
-    return is_boolean and len(labels.shape) == 2 and labels.shape[1] != 1
-
-
-def _as_weights(is_positive):
-    return PairWeights(
-        ops.cast(is_positive, "float32"),
-        ops.cast(ops.logical_not(is_positive), "float32"),
-    )
-
-
-def _share_a_class(labels, reference_labels):
-    if len(reference_labels.shape) == 1:
-        classes = ops.cast(reference_labels, "int32")
-        return ops.take(ops.cast(labels, "float32"), classes, axis=1) > 0.0
-    if known_to_differ(labels.shape[1:], reference_labels.shape[1:]):
-        raise ValueError(
-            "`labels` and `reference_labels` must have one column per class. "
-            f"Received: {labels.shape[1]} and {reference_labels.shape[1]} "
-            "columns."
-        )
-    one_side, other_side = (
-        ops.cast(ops.cast(side, "float32") > 0.0, "float32")
-        for side in (labels, reference_labels)
-    )
-    return full_matmul(one_side, ops.transpose(other_side)) > 0.0

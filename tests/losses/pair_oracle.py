@@ -194,9 +194,9 @@ def lists(pairs, counts_query):
         yield positives + negatives, len(positives)
 
 
-def smooth_ap(pairs, temperature=0.01, counts_query=True):
+def smooth_ap(pairs, temperature=0.01):
     terms = []
-    for items, count in lists(pairs, counts_query):
+    for items, count in lists(pairs, True):
         precisions = [
             soft_rank(items[:count], p, temperature)
             / soft_rank(items, p, temperature)
@@ -206,11 +206,9 @@ def smooth_ap(pairs, temperature=0.01, counts_query=True):
     return sum(terms) / max(len(terms), 1)
 
 
-def recall_at_k(
-    pairs, k=(1, 2, 4, 8, 16), temperature=0.01, counts_query=False
-):
+def recall_at_k(pairs, k=(1, 2, 4, 8, 16), temperature=0.01):
     terms = []
-    for items, count in lists(pairs, counts_query):
+    for items, count in lists(pairs, False):
         ranks = [soft_rank(items, p, temperature) for p in range(count)]
         recalls = [
             min(depth, sum(sigmoid(depth - rank) for rank in ranks))
@@ -258,11 +256,6 @@ PAIR_LOSSES = {
     ),
     "margin": (gsp.losses.MarginLoss, margin, {"margin": 0.1, "beta": 1.1}),
     "smooth_ap": (gsp.losses.SmoothAPLoss, smooth_ap, {"temperature": 0.2}),
-    "smooth_ap_without_query": (
-        gsp.losses.SmoothAPLoss,
-        smooth_ap,
-        {"temperature": 0.2, "counts_query": False},
-    ),
     "recall_at_k": (
         gsp.losses.RecallAtKLoss,
         recall_at_k,

@@ -219,8 +219,7 @@ def test_trains_in_a_learner_with_all_that_it_can_use(name):
     assert np.isfinite(learner.test_on_batch(images(), LABELS))
 
 
-def test_a_learner_takes_every_kind_of_labels_and_skips_an_ignored_one():
-    """Proxies follow the kind; what a kind means to each loss is its law."""
+def test_a_learner_skips_an_ignored_class():
     parts = {"proxies": proxies(), "in_batch_weight": 0.5}
     learner = gsp.models.MetricLearner(encoder(), **parts)
     embeddings = learner(images())["embedding"]
@@ -230,22 +229,8 @@ def test_a_learner_takes_every_kind_of_labels_and_skips_an_ignored_one():
         outputs = embeddings[: len(labels)]
         return learner.compute_loss(y=labels, y_pred=outputs)
 
-    multi_hot = np.eye(4, dtype="int64")[LABELS]
-    expected = value(LABELS)
-    found = value(multi_hot, label_kind="multi_hot")
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    labels = np.where(np.arange(12) < 8, LABELS, -1)
-    found = value(labels, ignore_class=-1)
-    np.testing.assert_allclose(found, value(labels[:8]), rtol=1e-5)
-    learner.proxies = None
-    expected, is_positive = value(LABELS), LABELS[:, None] == LABELS
-    for kind, labels in (
-        ("class", is_positive),
-        ("pairs", is_positive.astype("float32")),
-        ("multi_hot", multi_hot),
-    ):
-        found = value(labels, label_kind=kind)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=kind)
+    found = value(np.where(np.arange(12) < 8, LABELS, -1), ignore_class=-1)
+    np.testing.assert_allclose(found, value(LABELS[:8]), rtol=1e-5)
 
 
 def test_arguments_are_kept_as_they_are_and_named_where_they_are_not():

@@ -22,7 +22,6 @@ OUT_OF_RANGE = {
     "SoftTripleLoss": {"scale": [-1], "gamma": [-1], "margin": [-1]},
     "SupConLoss": {
         "temperature": [0.0],
-        "label_kind": ["matrix"],
         "ignore_class": [0.5],
         "normalization": ["l1"],
         "miner": ["hard", 3],
@@ -31,6 +30,18 @@ OUT_OF_RANGE = {
     "TripletLoss": {"margin": [-1]},
     "ZeroShotLoss": {"ridge": [0], "scale": [0]},
 }
+
+
+def supcon(labels):
+    return losses.SupConLoss()(labels, np.ones((7, 4)))
+
+
+def between(labels, rows, excluded=None):
+    return losses.ContrastiveLoss().between(
+        [0, 1], np.ones((2, 3)), labels, rows, excluded=excluded
+    )
+
+
 ROWS = [
     row
     for name, refused in OUT_OF_RANGE.items()
@@ -38,4 +49,14 @@ ROWS = [
 ]
 ROWS += [
     (losses.RecallAtKLoss, ((1, 0),), "`k` must be .*Received: k=0"),
+    (supcon, (np.ones(3),), "same length. Received: 3 and 7"),
+    (supcon, (np.ones((7, 7), int),), r"\(batch,\) or .*\(7, 7\)"),
+    (between, ([0, 1], np.ones((2, 3, 1))), r"Received: shape \(2, 3, 1"),
+    (between, ([0], np.ones((2, 3))), "`reference_labels` and"),
+    (between, ([0, 1], np.ones((2, 4))), "same size. Received: 3 and 4"),
+    (
+        between,
+        ([0, 1], np.ones((2, 3)), np.ones((2, 3), bool)),
+        "`excluded` must have shape",
+    ),
 ]
