@@ -1,14 +1,16 @@
 """Embeds a collection: `python -m training.embed RUN --images FOLDER`.
 
 Images are read, decoded and embedded shard by shard, in this process or in
-Ray's workers, into Parquet files of id, label, embedding and status. The same
-command continues a stopped one.
+Ray's workers, into Parquet files of id, label, version, embedding and status.
+The same command continues a stopped one, and embeds what is new: files that
+were added, replaced or repaired, and those that failed.
 """
 
 import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,12 +21,12 @@ from tqdm import tqdm
 
 from training.embedding.collection import (
     OK,
-    begin,
-    finish,
+    Collection,
+    Row,
+    listed,
     shard_name,
     write_shard,
 )
-from training.embedding.sources import content, listed
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
 
@@ -41,9 +43,9 @@ class EmbedCommand:
     output: Path = Path("embeddings")
     """Folder to write."""
     engine: Literal["local", "ray"] = "local"
-    """This process, or Ray."""
+    """This process, or Ray: a running cluster, else one on this machine."""
     address: str | None = None
-    """ray: a cluster, such as auto; by default Ray starts on this machine."""
+    """ray: the address of a cluster."""
     workers: Annotated[int, positive] = 1
     """ray: encoders that work at once, on one processor each."""
     gpus: float = 0.0
@@ -55,55 +57,68 @@ class EmbedCommand:
 
 
 class ShardWriter:
-    """Embeds whole shards with one encoder, a `.keras` file.
+    """Embeds whole shards with one encoder, a `.keras` file, on any backend.
 
-    The result depends only on the shard and the encoder: batches never cross
-    the end of a shard, and all have the same size.
+    The rows depend only on the shard and the encoder: batches never cross the
+    end of a shard, and all have the same size.
     """
 
     def __init__(
-        self,
-        encoder: str,
-        crop_fraction: float | str,
-        output: str,
-        batch_size: int,
+        self, encoder: str, preprocessing: Any, output: str, batch_size: int
     ) -> None:
         import keras
-        import tensorflow as tf
 
-        import keras_gsp  # noqa: F401, registers the layers
-        from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
+        import keras_gsp as gsp
 
-        model = keras.models.load_model(encoder, compile=False)
-        served = ServedEncoder(model, crop_fraction=crop_fraction)
-        self.size = served.embedding_size
-        self.output, self.batch_size = Path(output), batch_size
-        spec = tf.TensorSpec([batch_size], tf.string)
-        self._embed = tf.function(
-            served.embedded_bytes, input_signature=[spec], autograph=False
+        self.model = keras.saving.load_model(encoder, compile=False)
+        height, width = self.model.input_shape[1:3]
+        self.preprocessing = preprocessing or gsp.data.Preprocessing(
+            (height, width), max(height, width)
         )
+        self.output, self.batch_size = Path(output), batch_size
 
-    def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Writes the shard `number` of `rows`, unless it exists."""
-        path, rows = self.output / shard_name(item["number"]), item["rows"]
-        if not path.exists():
-            write_shard(path, rows, *self._embedded(rows))
-        return {"number": item["number"], "count": len(rows)}
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Writes the shards `number` of `rows`, JSON, unless they exist."""
+        counts = []
+        for number, content in zip(batch["number"], batch["rows"], strict=True):
+            rows = json.loads(str(content))
+            path = self.output / shard_name(int(number))
+            if not path.exists():
+                write_shard(path, rows, *self._embedded(rows))
+            counts.append(len(rows))
+        return {"count": np.array(counts)}
 
     def _embedded(self, rows):
         """Embeddings of rows, (rows, size), and the status of each."""
-        embeddings = np.zeros((len(rows), self.size), "float32")
-        status = [OK] * len(rows)
+        from keras_gsp._encoding import embedding_of
+
+        parts, status = [], [OK] * len(rows)
         for start in range(0, len(rows), self.batch_size):
-            read = [content(row) for row in rows[start:][: self.batch_size]]
-            padding = [b""] * (self.batch_size - len(read))
-            found, words = self._embed([one for one, _ in read] + padding)
-            stop = start + len(read)
-            embeddings[start:stop] = found.numpy()[: len(read)]
-            pairs = zip(read, words.numpy(), strict=False)
-            status[start:stop] = [
-                why or word.decode() for (_, why), word in pairs
-            ]
+            images: Any = None
+            for place, row in enumerate(rows[start:][: self.batch_size]):
+                try:
+                    pixels = self.preprocessing.decode(
+                        Path(row["path"]).read_bytes()
+                    )
+                except OSError as error:
+                    why = error.strerror or type(error).__name__
+                    status[start + place] = f"unreadable: {why}"
+                    continue
+                except ValueError as error:
+                    status[start + place] = f"unreadable: {error}"
+                    continue
+                if images is None:
+                    shape = self.batch_size, *pixels.shape
+                    images = np.zeros(shape, "uint8")
+                images[place] = pixels
+            if images is None:
+                shape = self.batch_size, *self.model.input_shape[1:]
+                images = np.zeros(shape, "uint8")
+            dtype = self.model.inputs[0].dtype
+            outputs = self.model.predict_on_batch(images.astype(dtype))
+            embeddings = np.asarray(embedding_of(outputs), "float32")
+            parts.append(embeddings[: len(rows) - start])
+        embeddings = np.concatenate(parts)
         # Otherwise a diverged encoder would look like distant neighbors.
         for i in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)):
             if status[i] == OK:
@@ -119,82 +134,102 @@ def main(arguments: list[str] | None = None) -> None:
 def _embed(command):
     from training.runs.scoring import encoder_file, load_preprocessing
 
-    start = time.perf_counter()
     encoder = encoder_file(command.run)
-    crop: Any = "auto"  # as the file says
-    if command.run.suffix != ".keras":
-        expected = load_preprocessing(command.run)
-        crop = 1.0 if expected is None else expected.crop_fraction
-    rows, size = listed(command.images), command.shard_size
-    shards = [rows[first : first + size] for first in range(0, len(rows), size)]
-    batch_size = command.batch_size
+    rows = listed(command.images)
+    preprocessing = load_preprocessing(command.run)
     plan = {
-        "format": 2,
+        "format": 3,
         "encoder": hashlib.sha256(encoder.read_bytes()).hexdigest(),
-        "crop_fraction": crop,
-        "images": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
-        "num_shards": len(shards),
-        "shard_size": size,
-        "batch_size": batch_size,
+        "preprocessing": repr(preprocessing),
     }
-    missing = begin(command.output, plan)
-    items: list[dict[str, Any]] = [
-        {"number": number, "rows": shards[number]} for number in missing
-    ]
-    output = str(command.output.resolve())
-    options = str(encoder.resolve()), crop, output, batch_size
-    num_new = sum(len(item["rows"]) for item in items)
-    written: Any = ()
-    if items and command.engine == "ray":
-        written = _by_ray(command, items, options)
-    elif items:
-        written = map(ShardWriter(*options), items)
-    with tqdm(total=num_new, unit="image", desc="embed") as bar:
-        for done in written:
-            bar.update(done["count"])
-    manifest = finish(command.output, plan)
-    print(f"{command.output}: {manifest['num_images']} images")
+    from keras_gsp.storage.one_process import one_process
+
+    collection = Collection(command.output)
+    # Beside the folder, which must hold nothing else.
+    with one_process(command.output):
+        collection.begin(plan)
+        _write_changes(command, collection, rows, encoder, preprocessing)
+
+
+def _write_changes(command, collection, rows, encoder, preprocessing):
+    """Embeds what is new, drops what is gone, and says so."""
+    start = time.perf_counter()
+    changes, missing = collection.changes(rows)
+    options = (
+        *(str(encoder.resolve()), preprocessing),
+        *(str(command.output.resolve()), command.batch_size),
+    )
+    items = _items(missing, command.shard_size, collection.next_number())
+    embed = _by_ray if command.engine == "ray" else _here
+    with tqdm(total=len(missing), unit="image", desc="embed") as bar:
+        for count in embed(command, items, options) if items else ():
+            bar.update(count)
+    manifest = collection.finish(rows)
+    print(f"{command.output}: {changes}")
     for status, count in manifest["statuses"].items():
         print(f"{count:>9}  {status}")
-    if num_new:
+    if missing:
         seconds = time.perf_counter() - start
-        print(f"{num_new / seconds:.0f} images/s, {num_new} of them new")
+        print(f"{len(missing) / seconds:.0f} images/s")
     print(
         "Next: training.embedding.collection.read_embeddings"
         f"({str(command.output)!r}) yields them for an index"
     )
 
 
-def _by_ray(command, items, options):
+def _items(rows: list[Row], size: int, number: int) -> list[dict[str, Any]]:
+    """Shards to write: `number`, and `rows` as JSON."""
+    starts = range(0, len(rows), size)
+    return [
+        {"number": number + i, "rows": json.dumps(rows[first : first + size])}
+        for i, first in enumerate(starts)
+    ]
+
+
+def _here(command, items, options) -> Iterator[int]:
+    write = ShardWriter(*options)
+    for item in items:
+        yield write({k: [v] for k, v in item.items()})["count"][0]
+
+
+def _by_ray(command, items, options) -> Iterator[int]:
     """Embeds shards in Ray's workers, in any order; Ray replaces dead ones."""
     import ray
     import ray.data
 
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    own: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
-    if command.address is None:
-        own |= {"num_cpus": 1 + command.workers, "include_dashboard": False}
     # A worker has one processor.
-    threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    threads = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
     variables = dict.fromkeys(threads, "1") | {"PYTHONPATH": os.getcwd()}
-    own["runtime_env"] = {"env_vars": variables}
-    ray.init(command.address, **own)
+    common: dict[str, Any] = {
+        **{"log_to_driver": False, "logging_level": "error"},
+        "runtime_env": {"env_vars": variables},
+    }
+    try:
+        # A running cluster has its own number of processors.
+        ray.init(command.address or "auto", **common)
+    except ConnectionError:
+        if command.address is not None:
+            raise
+        ray.init(
+            num_cpus=1 + command.workers, include_dashboard=False, **common
+        )
     try:
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = False
         # An unreadable image is a status; a shard that fails ends the run.
         context.max_errored_blocks = 0
-        yield from (
-            ray.data.from_items(items, override_num_blocks=len(items))
-            .map(
-                ShardWriter,  # type: ignore[arg-type]
-                fn_constructor_args=options,
-                compute=ray.data.ActorPoolStrategy(size=command.workers),
-                num_cpus=1,
-                num_gpus=command.gpus or None,
-            )
-            .iter_rows()
+        shards = ray.data.from_items(items, override_num_blocks=len(items))
+        written = shards.map_batches(
+            ShardWriter,
+            fn_constructor_args=options,
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=command.workers),
+            num_cpus=1,
+            num_gpus=command.gpus or None,
         )
+        for row in written.iter_rows():
+            yield row["count"]
     finally:
         ray.shutdown()
 

@@ -1,7 +1,13 @@
-"""A folder of embeddings in Parquet: a plan, shards, and a manifest."""
+"""A folder of embeddings in Parquet: shards of rows, and a manifest.
 
-import hashlib
+A row has the id, label, version, embedding and status of an image. The manifest
+names the shards that count; it is written last, so that readers see the rows
+before a change or after it.
+"""
+
+import csv
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +17,160 @@ import numpy as np
 
 PLAN, MANIFEST = "plan.json", "manifest.json"
 OK = "ok"  # status of an image with an embedding
+Row = dict[str, str]
+"""`id`, `label`, `path` and `version` of an image."""
+
+
+def listed(images: Path) -> list[Row]:
+    """Returns the images of a folder, or of a CSV file.
+
+    The id is the path below the folder, the label the names of the folders in
+    between. A list has the column path, relative to its own folder, and perhaps
+    label and id. The version is size and time of the file, "" without one.
+    Raises `FileNotFoundError` without an image, `ValueError` for a missing
+    column or an id given twice.
+    """
+    # The package imports Keras: not for --help.
+    import keras_gsp as gsp
+    from keras_gsp.data.listed_files import names_below
+
+    if images.suffix == ".csv":
+        rows, folder = _csv_rows(images), images.parent
+    else:
+        found, folder = gsp.data.image_folder(images), images
+        # Images beside the class folders have no label.
+        labels = ["" if name == "." else str(name) for name in found.names]
+        rows = [
+            {"path": path, "label": label}
+            for path, label in zip(found.paths, labels, strict=True)
+        ]
+    # Ids do not tell where the images are kept.
+    names = names_below([row["path"] for row in rows], folder)
+    rows = [
+        {
+            "id": row.get("id") or name,
+            "label": row.get("label") or "",
+            "path": str(Path(row["path"]).resolve()),
+        }
+        for row, name in zip(rows, names, strict=True)
+    ]
+    (often, count), *_ = Counter(row["id"] for row in rows).most_common(1)
+    if count > 1:
+        raise ValueError(
+            f"Ids of {images} must all be different. Received: {often!r} twice."
+        )
+    return [row | {"version": _version(row)} for row in rows]
+
+
+class Collection:
+    """The shards in a folder, made with one encoder; see `begin`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def begin(self, plan: dict[str, Any]) -> None:
+        """Makes the folder, or checks that it was made with the same plan.
+
+        `plan` is all that decides the rows of an image, JSON values.
+        """
+        path = self.folder / PLAN
+        if path.is_file():
+            old = json.loads(path.read_text())
+            changed = sorted(k for k in plan if old.get(k) != plan[k])
+            if changed:
+                raise ValueError(
+                    "`output` must be new, or hold embeddings of the same "
+                    f"encoder. Received: {self.folder}, made with another "
+                    f"{', '.join(changed)}."
+                )
+        elif self.folder.exists() and any(self.folder.iterdir()):
+            raise FileExistsError(
+                "`output` must be new, empty, or a collection. Received: "
+                f"{self.folder}, which holds other files."
+            )
+        else:
+            _write_json(path, plan)
+        for partial in self.folder.glob(".shard-*.partial"):
+            partial.unlink(missing_ok=True)
+
+    def changes(self, rows: list[Row]) -> tuple[Any, list[Row]]:
+        """Compares images with what is embedded of them.
+
+        Returns the package's `FolderChanges`, and the rows to embed: new ones,
+        changed ones, and those that failed before.
+        """
+        from keras_gsp.retrieval.folder_changes import folder_changes
+
+        known = {}
+        for shard in self._shards():
+            facts = self._facts(shard)
+            for id_, version, status in zip(*facts, strict=True):
+                if status == OK:
+                    known[id_] = version
+        present = {row["id"]: row["version"] for row in rows}
+        changes = folder_changes(known, present)
+        wanted = {*changes.added, *changes.changed}
+        return changes, [row for row in rows if row["id"] in wanted]
+
+    def next_number(self) -> int:
+        """Returns the first number without a shard."""
+        numbers = [int(path.stem[6:]) for path in self._shards()]
+        return max(numbers, default=-1) + 1
+
+    def finish(self, rows: list[Row]) -> dict[str, Any]:
+        """Drops what no longer counts, and writes the manifest.
+
+        A shard with images that are gone, or embedded again, is written anew
+        without them. The manifest has `num_images`, `statuses` with their
+        counts and `shards`, each with `file` and `rows`.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        newest: dict[str, Path] = {}
+        for shard in self._shards():
+            newest |= dict.fromkeys(self._facts(shard)[0], shard)
+        versions = {row["id"]: row["version"] for row in rows}
+        shards, statuses, number = [], Counter[str](), self.next_number()
+        for shard in self._shards():
+            ids, found, status = self._facts(shard)
+            counts = np.array(
+                [
+                    newest[id_] == shard and versions.get(id_) == version
+                    for id_, version in zip(ids, found, strict=True)
+                ]
+            )
+            if not counts.all():
+                if not counts.any():
+                    continue
+                table = pq.read_table(shard).filter(pa.array(counts))
+                shard = self.folder / shard_name(number)
+                number += 1
+                _write(table, shard)
+            statuses.update(np.array(status, object)[counts].tolist())
+            count = int(counts.sum())
+            shards.append({"file": shard.name, "rows": count})
+        manifest = {
+            "num_images": sum(shard["rows"] for shard in shards),
+            "statuses": dict(sorted(statuses.items())),
+            "shards": shards,
+        }
+        _write_json(self.folder / MANIFEST, manifest)
+        named = {shard["file"] for shard in shards}
+        for shard in self._shards():
+            if shard.name not in named:
+                shard.unlink()
+        return manifest
+
+    def _shards(self):
+        return sorted(self.folder.glob("shard-??????.parquet"))
+
+    def _facts(self, shard):
+        import pyarrow.parquet as pq
+
+        names = ["id", "version", "status"]
+        table = pq.read_table(shard, columns=names)
+        return [table[name].to_pylist() for name in names]
 
 
 def shard_name(number: int) -> str:
@@ -18,41 +178,11 @@ def shard_name(number: int) -> str:
     return f"shard-{number:06d}.parquet"
 
 
-def begin(output: Path, plan: dict[str, Any]) -> list[int]:
-    """Starts or continues a collection; returns the missing shards' numbers.
-
-    `plan` is all that decides the content, JSON values, with `num_shards`.
-    """
-    path = output / PLAN
-    if path.is_file():
-        old = json.loads(path.read_text())
-        changed = sorted(k for k in plan if old.get(k) != plan[k])
-        if changed:
-            raise ValueError(
-                "`output` must be new, or hold a part of the same embeddings. "
-                f"Received: {output}, made with another {', '.join(changed)}."
-            )
-    elif output.exists() and any(output.iterdir()):
-        raise FileExistsError(
-            "`output` must be new, empty, or an unfinished collection. "
-            f"Received: {output}, which holds other files."
-        )
-    else:
-        _write_json(path, plan)
-    for partial in output.glob(".*.partial"):
-        partial.unlink(missing_ok=True)
-    numbers = range(plan["num_shards"])
-    return [n for n in numbers if not (output / shard_name(n)).exists()]
-
-
 def write_shard(
-    path: Path, rows: list[dict], embeddings: np.ndarray, status: list[str]
+    path: Path, rows: list[Row], embeddings: np.ndarray, status: list[str]
 ) -> None:
-    """Writes id, label, embedding and status, whole or not at all."""
+    """Writes a shard, whole or not at all; failed images have no embedding."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from keras_gsp.storage.whole import whole_file
 
     is_ok = np.array([word == OK for word in status])
     vectors = pa.FixedSizeListArray.from_arrays(
@@ -60,39 +190,12 @@ def write_shard(
         embeddings.shape[1],
         mask=pa.array(~is_ok),
     )
-    columns = {
-        "id": pa.array([row["id"] for row in rows], pa.string()),
-        "label": pa.array([row["label"] for row in rows], pa.string()),
-        "embedding": vectors,
-        "status": pa.array(status, pa.string()),
+    texts = {
+        name: pa.array([row[name] for row in rows], pa.string())
+        for name in ("id", "label", "version")
     }
-    with whole_file(path) as temporary:
-        pq.write_table(pa.table(columns), temporary)
-
-
-def finish(output: Path, plan: dict[str, Any]) -> dict[str, Any]:
-    """Reads all shards and writes the manifest.
-
-    The manifest is the plan with `num_images`, `statuses` with their counts,
-    and `shards`, each with `file`, `rows` and `sha256`.
-    """
-    import pyarrow.parquet as pq
-
-    shards: list[dict[str, Any]] = []
-    statuses: Counter[str] = Counter()
-    for number in range(plan["num_shards"]):
-        path = output / shard_name(number)
-        found = pq.read_table(path, columns=["status"])["status"].to_pylist()
-        statuses.update(found)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        shards.append({"file": path.name, "rows": len(found), "sha256": digest})
-    manifest = plan | {
-        "num_images": sum(shard["rows"] for shard in shards),
-        "statuses": dict(sorted(statuses.items())),
-        "shards": shards,
-    }
-    _write_json(output / MANIFEST, manifest)
-    return manifest
+    columns = {"embedding": vectors, "status": pa.array(status, pa.string())}
+    _write(pa.table(texts | columns), path)
 
 
 def read_embeddings(
@@ -124,9 +227,38 @@ def read_embeddings(
             )
 
 
+def _version(row):
+    """Size and time of a file, and the label; "" without a file."""
+    try:
+        status = os.stat(row["path"])
+    except OSError:
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {row['label']}"
+
+
+def _csv_rows(file):
+    with file.open(newline="", encoding="utf-8-sig") as lines:
+        rows = list(csv.DictReader(lines))
+    if not rows or not rows[0].get("path"):
+        raise ValueError(
+            f"`images` must be a list with the column path. Received: {file}, "
+            f"with {', '.join(rows[0]) if rows else 'no row'}."
+        )
+    return [row | {"path": str(file.parent / row["path"])} for row in rows]
+
+
+def _write(table, path):
+    import pyarrow.parquet as pq
+
+    from keras_gsp.storage.whole import whole_file
+
+    with whole_file(path) as aside:
+        pq.write_table(table, aside)
+
+
 def _write_json(path, values):
     # Imported here: the package needs Keras, --help and errors do not.
     from keras_gsp.storage.whole import whole_file
 
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n")
+    with whole_file(path) as aside:
+        aside.write_text(json.dumps(values, indent=2) + "\n")

@@ -1,21 +1,18 @@
-"""Bulk embedding: the same bytes from every engine, after any failure."""
+"""Bulk embedding: what is new, once, from every engine, after any failure."""
 
 import json
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
+from keras_gsp.storage.one_process import one_process
 from tests.training.datasets import layouts
 from training import embed
-from training.embedding.collection import read_embeddings
-from training.embedding.sources import content, listed
+from training.embedding.collection import listed, read_embeddings
 
 pq = pytest.importorskip("pyarrow.parquet")
-tf = pytest.importorskip("tensorflow")
-NUM_IMAGES = 11
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +29,7 @@ def encoder(tmp_path_factory):
 @pytest.fixture
 def images(tmp_path):
     folder = tmp_path / "images"
-    for i in range(NUM_IMAGES):
+    for i in range(11):
         layouts.picture(folder / "ab"[i % 2] / f"{i}.png", i, size=(12, 9))
     (folder / "b" / "3.png").write_bytes(b"no image")
     return folder
@@ -45,8 +42,14 @@ def run(encoder, images, output, *options):
     return json.loads((output / "manifest.json").read_text())
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def named(ids, rows):
+    return zip(ids, rows, strict=True)
+
+
+def rows_of(output):
+    """Id -> embedding, of all that count."""
+    parts = list(read_embeddings(output))
+    return {k: row for rows, _, ids in parts for k, row in named(ids, rows)}
 
 
 def csv_of(folder):
@@ -58,82 +61,73 @@ def csv_of(folder):
     return path
 
 
-def test_a_collection_has_a_row_for_each_image(
-    encoder, images, tmp_path, capsys
-):
-    (images / "a" / "photo.heic").write_bytes(b"another format")
+def test_a_collection_has_a_row_for_each_image(encoder, images, tmp_path):
     manifest = run(encoder, images, tmp_path / "out")
-    unreadable = "unreadable: not a whole JPEG, PNG, BMP or WebP image"
-    assert manifest["statuses"] == {"ok": 10, unreadable: 1}
-    printed = capsys.readouterr().out
-    assert "note: 1 of 12 files" in printed and "a/photo.heic" in printed
+    assert manifest["num_images"] == 11 and manifest["statuses"]["ok"] == 10
     assert [shard["rows"] for shard in manifest["shards"]] == [4, 4, 3]
-    files = sorted((tmp_path / "out").glob("*.parquet"))
-    rows = sum((pq.read_table(file).to_pylist() for file in files), [])
-    assert len({row["id"] for row in rows}) == NUM_IMAGES
-    (bad,) = (row for row in rows if row["status"] != "ok")
-    assert (bad["id"], bad["embedding"], bad["label"]) == ("b/3.png", None, "b")
-    good = list(read_embeddings(tmp_path / "out"))
-    embeddings = np.concatenate([rows for rows, _, _ in good])
-    assert embeddings.shape == (10, 4) and embeddings.dtype == "float32"
-    assert sum((labels for _, labels, _ in good), []) == ["a"] * 6 + ["b"] * 4
-    image = tf.io.decode_image((images / "a" / "0.png").read_bytes())[1:10]
-    # 12 x 9 pixels: rounding puts the square at row 1.
-    image = tf.saturate_cast(tf.round(tf.image.resize(image, (8, 8))), "uint8")
-    expected = keras.models.load_model(encoder)(tf.cast(image[None], "float32"))
-    np.testing.assert_allclose(embeddings[:1], expected, atol=1e-6)
-
-
-def test_a_list_has_the_ids_of_the_folder_and_no_absolute_path(
-    images, tmp_path
-):
-    files = sorted(images.rglob("*.png"))
+    parts = list(read_embeddings(tmp_path / "out"))
+    assert sum((labels for _, labels, _ in parts), []) == ["a"] * 6 + ["b"] * 4
+    found, model = rows_of(tmp_path / "out"), keras.models.load_model(encoder)
+    assert "b/3.png" not in found and found["a/0.png"].dtype == "float32"
+    # The central square of 9 pixels.
+    cut = embed.ShardWriter(str(encoder), None, "", 1).preprocessing
+    pixels = cut.decode((images / "a" / "0.png").read_bytes())
+    expected = model.predict_on_batch(pixels[None].astype("float32"))[0]
+    np.testing.assert_allclose(found["a/0.png"], expected, atol=1e-6)
+    # A list with the same ids has the same rows.
+    run(encoder, csv_of(images), tmp_path / "list")
     assert listed(csv_of(images)) == listed(images)
-    (tmp_path / "lists").mkdir()
-    for place, where in (("lists/list", images), ("list", tmp_path)):
-        path = tmp_path / f"{place}.csv"
-        path.write_text("\n".join(["path", *map(str, files)]))
-        rows = listed(path)
-        assert [content(row) for row in rows] == [
-            (file.read_bytes(), None) for file in files
-        ]
-        ids = [row["id"] for row in rows]
-        assert ids == [file.relative_to(where).as_posix() for file in files]
+    assert {*rows_of(tmp_path / "list")} == {*found}
 
 
-@pytest.mark.slow
-def test_the_same_command_continues_after_a_full_disk_or_a_kill(
-    encoder, images, tmp_path, monkeypatch
+def test_only_what_changed_is_embedded_again(
+    encoder, images, tmp_path, capsys, monkeypatch
 ):
-    run(encoder, images, tmp_path / "whole")
-    real, calls = pq.write_table, []
+    out = tmp_path / "out"
+    run(encoder, images, out)
+    before, files = rows_of(out), {*out.iterdir()}
+    run(encoder, images, out)  # The failed image is tried again.
+    assert rows_of(out).keys() == before.keys()
+    layouts.picture(images / "b" / "3.png", 50, size=(12, 9))
+    layouts.picture(images / "b" / "5.png", 60, size=(13, 9))
+    layouts.picture(images / "new.png", 70, size=(12, 9))
+    (images / "a" / "0.png").unlink()
+    capsys.readouterr()
+    manifest = run(encoder, images, out)
+    printed = capsys.readouterr().out
+    assert "2 added, 1 embedded again, 1 deleted, 8 unchanged" in printed
+    after = rows_of(out)
+    assert after.keys() == before.keys() - {"a/0.png"} | {"b/3.png", "new.png"}
+    assert not np.allclose(after["b/5.png"], before["b/5.png"])
+    for name in after.keys() & before.keys() - {"b/5.png"}:
+        np.testing.assert_array_equal(after[name], before[name])
+    assert manifest["statuses"] == {"ok": 11}
+    named = {shard["file"] for shard in manifest["shards"]}
+    assert {path.name for path in out.glob("*.parquet")} == named
+    assert files - {*out.iterdir()}
+
+
+def test_a_run_that_was_stopped_goes_on(encoder, images, tmp_path, monkeypatch):
+    out, real, calls = tmp_path / "out", pq.write_table, []
 
     def fills_up(table, where, **options):
         calls.append(where)
         if len(calls) == 2:
-            Path(where).write_bytes(b"half of it")
             raise OSError(28, "No space left on device")
         return real(table, where, **options)
 
     monkeypatch.setattr(pq, "write_table", fills_up)
     with pytest.raises(SystemExit, match="No space left"):
-        run(encoder, images, tmp_path / "out")
-    assert sorted(contents(tmp_path / "out")) == [
-        "plan.json",
-        "shard-000000.parquet",
+        run(encoder, images, out)
+    assert [path.name for path in out.glob("*.parquet")] == [
+        "shard-000000.parquet"
     ]
     with pytest.raises(FileNotFoundError, match="same command again"):
-        next(read_embeddings(tmp_path / "out"))
-    # As a killed writer leaves it.
-    left = tmp_path / "out" / ".shard-000001.parquet.123.partial"
-    left.write_bytes(b"half of it")
-    run(encoder, images, tmp_path / "out")
-    assert len(calls) == 2 + 2
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    run(encoder, images, tmp_path / "out")
-    assert len(calls) == 4
-    with pytest.raises(SystemExit, match="another batch_size"):
-        run(encoder, images, tmp_path / "out", "--batch-size=5")
+        next(read_embeddings(out))
+    run(encoder, images, out)
+    assert len(calls) == 4 and len(rows_of(out)) == 10
+    with one_process(out), pytest.raises(SystemExit, match="Only one process"):
+        run(encoder, images, out)
 
 
 def test_bad_sources_outputs_and_engines_are_refused(
@@ -163,16 +157,28 @@ def test_missing_files_and_embeddings_that_are_not_finite_have_a_status(
     model.save(tmp_path / "bad.keras")
     path = csv_of(images)
     (images / "a" / "2.png").unlink()
-    manifest = run(tmp_path / "bad.keras", path, tmp_path / "out")
-    statuses = manifest["statuses"]
+    statuses = run(tmp_path / "bad.keras", path, tmp_path / "out")["statuses"]
     assert statuses["unreadable: No such file or directory"] == 1
     assert statuses["failed: the embedding is not finite"] == 9
     assert list(read_embeddings(tmp_path / "out")) == []
 
 
 @pytest.mark.slow
-def test_ray_writes_the_same_bytes(encoder, images, tmp_path):
+def test_ray_gives_the_same_rows_also_in_a_running_cluster(
+    encoder, images, tmp_path, monkeypatch
+):
     pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
     run(encoder, images, tmp_path / "local")
     run(encoder, images, tmp_path / "ray", "--engine=ray", "--workers=2")
-    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3})
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    run(encoder, images, tmp_path / "joined", "--engine=ray")
+    cluster.shutdown()
+    expected = rows_of(tmp_path / "local")
+    for name in ("ray", "joined"):
+        found = rows_of(tmp_path / name)
+        assert found.keys() == expected.keys()
+        for id_, row in expected.items():
+            np.testing.assert_allclose(found[id_], row, atol=1e-6)
