@@ -37,9 +37,6 @@ class Export:
     """With a gallery: store the distance threshold at which this share of the
     searches for an unknown class has a match, calibrated on the run's
     validation classes; searches then return `is_match` too."""
-    group_by: str | None = None
-    """Column of the run's list (csv), or `label`, whose groups,
-    such as products, the signature `items` finds, the best image of each."""
     data_dir: str | None = None
     """Folder or archive of the data set; by default the run's."""
     truncate_to: Annotated[int | None, positive] = None
@@ -53,13 +50,11 @@ class Export:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("false_accept_rate", "group_by"):
-            value = getattr(self, name)
-            if value is not None and self.index == "none":
-                raise ValueError(
-                    f"`{name}` needs a gallery. Received: {name}={value}, "
-                    "index=none."
-                )
+        if self.false_accept_rate is not None and self.index == "none":
+            raise ValueError(
+                "`false_accept_rate` needs a gallery. Received: "
+                f"false_accept_rate={self.false_accept_rate}, index=none."
+            )
 
     @property
     def command(self) -> str:
@@ -170,13 +165,7 @@ def _index(export, recipe, encoder, splits, gallery):
         # Nobody who gets the export learns where the images are kept.
         names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
     rows = embed(encoder, recipe, gallery)
-    attributes = None
-    if export.group_by not in (None, "label"):
-        values = _column(recipe, export.group_by, gallery)
-        attributes = {export.group_by: values}
-    index = gsp.retrieval.ExactIndex(
-        rows, gallery.names, np.array(names), attributes=attributes
-    )
+    index = gsp.retrieval.ExactIndex(rows, gallery.names, np.array(names))
     if export.false_accept_rate is not None:
         # Validation classes: no weight was trained on them.
         index.match = gsp.retrieval.MatchThreshold.calibrated(
@@ -187,22 +176,6 @@ def _index(export, recipe, encoder, splits, gallery):
         )
         print(index.match.table())
     return index
-
-
-def _column(recipe, name, gallery):
-    """A column of the run's list, one value for each image of the gallery."""
-    from keras_gsp.data.listed_files import csv_rows
-
-    rows = []
-    if recipe.dataset == "csv":
-        rows = csv_rows(recipe.data_dir, on_missing=recipe.corrupt_images)
-    values = {row["path"]: row[name] for row in rows if name in row}
-    if not values:
-        raise ValueError(
-            "`group_by` must be `label` or a column of the run's list. "
-            f"Received: group_by={name}, columns {[*rows[0]] if rows else []}."
-        )
-    return [values[path] for path in gallery.paths]
 
 
 def _write_model(export, encoder, options, gallery, index):
@@ -222,7 +195,7 @@ def _write_model(export, encoder, options, gallery, index):
     if files is not None:
         ids = index.ids()[some].tolist()
         options["canaries"] = dict(zip(ids, files, strict=True))
-    options |= {"overwrite": True, "group_by": export.group_by}
+    options["overwrite"] = True
     with whole_folder(export.target, overwrite=export.overwrite) as folder:
         gsp.retrieval.export_retriever(encoder, index, folder, **options)
         if gallery.images is not None:

@@ -27,25 +27,13 @@ class SearchCommand:
     """Neighbors to show; by default all that the export returns."""
     picture: Path | None = None
     """PNG file to draw queries and neighbors into."""
-    weights: bool = False
-    """picture: draw what is pooled below each image."""
-    items: bool = False
-    """One image of each item, and how many of its images are as near; the
-    export needs `--group-by`."""
     label: str | None = None
     """picture: class of the images, to tell right neighbors from wrong ones;
     by default they are told apart by the export's match threshold."""
-    explain: Path | None = None
-    """PNG file that shows why the first image's nearest neighbor is near."""
 
     def __post_init__(self) -> None:
         if not self.images:
             raise ValueError("`images` must name a file. Received: none.")
-        if self.weights and self.picture is None:
-            raise ValueError(
-                "`weights` must come with a picture. Received: weights=True, "
-                "picture=None."
-            )
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -60,19 +48,7 @@ def _run(command):
             raise FileNotFoundError(
                 f"`images` must be files. Received: {path}, which is none."
             )
-    metadata = export_metadata(folder)
-    needs_explain = command.explain is not None or command.weights
-    if needs_explain and "explain" not in metadata["signatures"]:
-        raise ValueError(
-            "`explain` and `weights` must be left out: this encoder's "
-            f"similarity has no parts by prototype. Received: {folder}. "
-            f"{metadata.get('no_explain', '')}".strip()
-        )
-    if command.items and "items" not in metadata["signatures"]:
-        raise ValueError(
-            "`items` must be left out: the export was made without "
-            f"--group-by. Received: {folder}."
-        )
+    export_metadata(folder)
     _search(command, folder)
     print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
 
@@ -83,8 +59,7 @@ def _search(command, folder):
 
     contents = [path.read_bytes() for path in command.images]
     search = ExportSearch(folder, command.data_dir)
-    signature = "items" if command.items else "search_exact"
-    answer = search.call(signature, image_bytes=contents)
+    answer = search.call("search", image_bytes=contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):
         _print_neighbors(path, answer, row, top)
@@ -96,15 +71,9 @@ def _search(command, folder):
 
         draw_search_results(
             *(command.picture, search, contents, answer, top),
-            weights=command.weights,
             label=command.label,
         )
         print(f"{command.picture}: written")
-    if command.explain is not None and is_read[0]:
-        from training.browsing.search_pictures import draw_explanation
-
-        draw_explanation(command.explain, search, contents[0], answer)
-        print(f"{command.explain}: written")
 
 
 def _print_neighbors(path, answer, row, top):
@@ -120,9 +89,6 @@ def _print_neighbors(path, answer, row, top):
         id_ = as_text(answer["ids"][row][rank])
         distance = answer["distances"][row][rank]
         line = f"{rank + 1:4}  {distance:8.4f}  {label:20}  {id_}"
-        if "groups" in answer:
-            group = as_text(answer["groups"][row][rank])
-            line += f"  ({group}: {answer['group_counts'][row][rank]})"
         if "is_match" in answer and not answer["is_match"][row][rank]:
             line += "  (no match)"
         print(line)

@@ -84,7 +84,9 @@ class Retriever:
         folder: str | Path | None = None,
         **options: Any,
     ) -> None:
-        self._served = ServedEncoder(encoder, index, backends=None, **options)
+        self._served = ServedEncoder(
+            encoder, index, needs_tensorflow=False, **options
+        )
         self._options = options
         self.encoder, self.index = encoder, index
         self.folder = None

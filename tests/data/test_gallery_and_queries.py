@@ -92,7 +92,7 @@ def test_the_gallery_decides_for_an_encoder_that_does_not_know(
     gsp.retrieval.export_retriever(plain, index, tmp_path / "x")
     served = tf.saved_model.load(str(tmp_path / "x"))
     contents = tf.constant([open(path, "rb").read() for path in photos])
-    found = served.signatures["search_exact"](contents)
+    found = served.signatures["search"](contents)
     names = [f"{number}.png".encode() for number in range(len(NAMES))]
     assert found["ids"].numpy()[:, 0].tolist() == names
     assert np.max(found["distances"][:, 0]) < 1e-3

@@ -64,7 +64,7 @@ def damaged(generator, whole):
 
 
 def answers(model, contents):
-    found = model.signatures["search_exact"](image_bytes=tf.constant(contents))
+    found = model.signatures["search"](image_bytes=tf.constant(contents))
     ids, status = found["ids"].numpy(), found["status"].numpy()
     return [(a.tolist(), s) for a, s in zip(ids, status, strict=True)]
 

@@ -113,16 +113,18 @@ def test_an_export_serves_the_cut_embedding(tmp_path):
         keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)]),
         embedding_size=6,
     )
-    images = np.random.default_rng(0).random((6, 8, 8, 3)).astype("f4") * 255
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), "uint8")
     index = gsp.retrieval.ExactIndex.from_encoder(
         encoder, (images, LABELS), truncate_to=2
     )
     folder = tmp_path / "retriever"
     with pytest.raises(ValueError, match="must hold the embedding space"):
         gsp.retrieval.export_retriever(encoder, index, folder)
-    gsp.retrieval.export_retriever(encoder, index, folder, truncate_to=2)
-    embed = tf.saved_model.load(str(folder)).signatures["embed_float32"]
-    found = embed(tf.constant(images))["embedding"]
+    cut = gsp.models.truncate_encoder(encoder, 2)
+    gsp.retrieval.export_retriever(cut, index, folder)
+    embed = tf.saved_model.load(str(folder)).signatures["embed"]
+    files = tf.stack([tf.io.encode_png(image) for image in images])
+    found = embed(image_bytes=files)["embedding"]
     np.testing.assert_allclose(found, index.gallery.embeddings, atol=1e-5)
 
 

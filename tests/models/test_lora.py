@@ -132,8 +132,12 @@ def test_an_export_is_that_of_the_merged_encoder(tmp_path):
     model = trained().encoder
     gsp.retrieval.export_encoder(model, tmp_path / "export")
     loaded = tf.saved_model.load(str(tmp_path / "export"))
-    answer = loaded.signatures["embed_float32"](tf.constant(images()))
-    np.testing.assert_allclose(answer["embedding"], model(images()), atol=1e-6)
+    pixels = np.random.default_rng(0).integers(
+        0, 256, images().shape, dtype="uint8"
+    )
+    files = tf.stack([tf.io.encode_png(image) for image in pixels])
+    answer = loaded.signatures["embed"](image_bytes=files)
+    np.testing.assert_allclose(answer["embedding"], model(pixels), atol=1e-6)
     size = sum(int(tf.size(v)) for v in loaded.encoder_variables)
     assert size == gsp.models.merge_lora(model).count_params()
 

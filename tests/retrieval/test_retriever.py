@@ -190,7 +190,7 @@ def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
 
         again.export(path, neighbors=3, overwrite=True)
         assert verify_export(path)["num_canaries"] == 4
-        answer = tf.saved_model.load(str(path)).signatures["search_exact"](
+        answer = tf.saved_model.load(str(path)).signatures["search"](
             image_bytes=tf.constant([file.read_bytes()])
         )
         ids = [one.decode() for one in answer["ids"].numpy()[0]]

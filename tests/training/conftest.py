@@ -85,8 +85,7 @@ class Tiny:
         from training.browsing.export_search import ExportSearch
 
         model = self.folder / "model"
-        options = ["--output", str(model), "--group-by", "label"]
-        export.main([str(self.run()), *options])
+        export.main([str(self.run()), "--output", str(model)])
         return ExportSearch(model, str(self.images))
 
 

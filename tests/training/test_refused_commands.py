@@ -56,7 +56,6 @@ MISREAD = [
     ("train", "cub-gsp-zsr"),
     ("export empty --false-accept-rate 2", "must be in (0, 1)"),
     ("export empty --index none --false-accept-rate 0.1", "needs a gallery"),
-    ("search empty words.txt --weights", "Received: weights=True, picture"),
     ("research.study emoji --seeds -1", "`seeds` must be positive"),
     ("browse empty --port -3", "`port` must be in"),
     ("embed empty --images images --output o --shard-size 0", "shard_size=0"),

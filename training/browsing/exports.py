@@ -33,7 +33,7 @@ def exported_folder(path: Path) -> Path:
 def export_metadata(folder: Path) -> dict[str, Any]:
     """Reads `metadata.json` of an export that has a gallery."""
     metadata = json.loads((folder / "metadata.json").read_text())
-    if "search_exact" not in metadata.get("signatures", []):
+    if "search" not in metadata.get("signatures", []):
         raise ValueError(
             "`model` must be exported with an index. "
             f"Received: {folder}, which holds an encoder alone."

@@ -1,7 +1,7 @@
 """Metadata and model card of an export, without folders of the machine."""
 
 import datetime
-import importlib.metadata
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,15 @@ anti-aliasing) to `image_shape` (`null`: not), pixels in [0, 255].
 
 def exported_facts(served: ServedEncoder) -> dict[str, Any]:
     """Returns the metadata of an export: versions, sizes and preparation."""
-    backend = keras.backend.backend()
     now = datetime.datetime.now(datetime.UTC)
-    names = "keras_gsp", "keras"
-    versions = {name: importlib.metadata.version(name) for name in names}
-    versions[backend] = importlib.import_module(backend).__version__
+    # Of the modules: a checkout on the path, a frozen program and keras-nightly
+    # have no metadata of a package of this name.
+    names = "keras_gsp", "keras", keras.backend.backend()
+    modules = {name: importlib.import_module(name) for name in names}
+    versions = {
+        name: getattr(module, "__version__", "unknown")
+        for name, module in modules.items()
+    }
     return {
         **without_folders(served.metadata),
         "exported": now.isoformat(timespec="seconds"),

@@ -7,14 +7,11 @@ import keras
 import numpy as np
 
 from keras_gsp._checks import check_count
-from keras_gsp._compat import layers_at_any_depth
 from keras_gsp._encoding import embedding_of, embedding_tensor
 from keras_gsp._tensor import Tensor
 from keras_gsp.data.decoding import MAX_PIXELS, WHITE
 from keras_gsp.data.preprocessing import agreed, preprocessing_of
 from keras_gsp.models.lora import merge_lora
-from keras_gsp.models.truncated import truncate_encoder
-from keras_gsp.models.two_looks import TwoLooks
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.serving.graph_decoding import (
     are_inside,
@@ -29,13 +26,14 @@ from keras_gsp.retrieval.space import check_space, space_fingerprint
 # Status of an image.
 OK = "ok"
 UNREADABLE = "unreadable: not a whole JPEG, PNG, 24-bit BMP or WebP image"
+NOT_FINITE = "failed: the embedding is not finite"
 
 
 class ServedEncoder:
     """Decodes and embeds images: the common part of all exports.
 
-    `backends` are the Keras backends that it works on, `None` for all;
-    `export_encoder` describes the other options.
+    `needs_tensorflow`: whether it is exported; `export_encoder` describes the
+    other options.
     """
 
     def __init__(
@@ -43,40 +41,33 @@ class ServedEncoder:
         encoder: keras.Model,
         index: SearchIndex | None = None,
         *,
-        backends: tuple[str, ...] | None = ("tensorflow",),
+        needs_tensorflow: bool = True,
         image_size: int | tuple[int, int] | None = None,
         crop_fraction: float | str | None = "auto",
         max_pixels: int = MAX_PIXELS,
-        truncate_to: int | None = None,
         metadata: dict[str, Any] | None = None,
         overwrite: bool = False,
     ) -> None:
         backend = keras.backend.backend()
-        if backends is not None and backend not in backends:
+        if needs_tensorflow and backend != "tensorflow":
             raise RuntimeError(
-                f"An export needs the backend {' or '.join(backends)}. "
+                "An export needs the backend tensorflow. "
                 f"Received: {backend!r}. Save the encoder as .keras and "
                 "export it where KERAS_BACKEND=tensorflow."
             )
         check_count(max_pixels=max_pixels)
         self.max_pixels = int(max_pixels)
         self.metadata, self.overwrite = metadata or {}, overwrite
-        given = truncate_encoder(encoder, truncate_to)
-        check_space(given, index)
+        check_space(encoder, index)
         # Merged weights differ from those that made the index by rounding.
-        self.space = space_fingerprint(given)
-        encoder = truncate_encoder(merge_lora(encoder), truncate_to)
-        self.encoder = encoder
+        self.space = space_fingerprint(encoder)
+        self.encoder = encoder = merge_lora(encoder)
         # Height, width and channels.
         self.image_shape = _image_shape(encoder, image_size)
         self.crop_fraction, self.shorter_side, self.background = _expected_cut(
             encoder, index, crop_fraction, self.image_shape[:2]
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
-        # The model of boxes, where the encoder is a `TwoLooks` or holds one.
-        layers = layers_at_any_depth(encoder)
-        looks = [layer for layer in layers if isinstance(layer, TwoLooks)]
-        self.looks = looks[0].finder() if looks else None
 
     @property
     def dtype(self) -> str:
@@ -129,47 +120,33 @@ class ServedEncoder:
         specs = tf.TensorSpec([None], "string"), tf.TensorSpec([None, 4])
         return tf.function(decoded, input_signature=specs, autograph=False)
 
-    def embedded_bytes(
-        self, image_bytes: Tensor, boxes: Any = None, model: Any = None
-    ) -> tuple[Tensor, Tensor]:
-        """Embeds files, or a box of each; also returns the status of each.
+    def embedded_bytes(self, image_bytes: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeds files (batch,); also returns the status of each.
 
-        `model` embeds in place of the encoder; leading axes are flattened.
+        Rows of other files than those whose status is "ok" are zeros.
         """
-        contents = tf.reshape(image_bytes, [-1])
-        if boxes is None:
-            boxes = tf.zeros([tf.size(contents), 4])
-        given = contents, tf.reshape(boxes, [-1, 4])
 
-        def embedded(given):
-            images, status = self.decoded(*given)
-            return self.embedded(images, model), status
+        def embedded(contents):
+            boxes = tf.zeros([tf.size(contents), 4])
+            images, status = self.decoded(contents, boxes)
+            rows = self._answer(tf.cast(images, self.dtype))
+            return tf.cast(rows, "float32"), status
 
         if None not in self.image_shape:
-            return embedded(given)
-        size = 4 if model is not None else self.embedding_size
-        rows = tf.TensorSpec([1, size]), tf.TensorSpec([1], "string")
-        rows, status = tf.map_fn(
-            embedded,
-            tuple(one[:, None] for one in given),
-            fn_output_signature=rows,
-            parallel_iterations=1,  # so many images are in memory
-        )
-        return tf.reshape(rows, [-1, size]), tf.reshape(status, [-1])
-
-    def embedded(self, images: Tensor, model: Any = None) -> Tensor:
-        """Embeds pixels (..., height, width, channels), axes flattened."""
-        size, own = self.image_shape, tf.shape(images)[-3:]
-        expected = [side or own[i] for i, side in enumerate(size)]
-        tf.debugging.assert_equal(
-            own,
-            tf.stack(expected),
-            f"`images` must have the encoder's size {size}.",
-        )
-        images = tf.reshape(tf.cast(images, self.dtype), (-1, *expected))
-        images = tf.ensure_shape(images, (None, *size))
-        outputs = (model or self._answer)(images)
-        return tf.cast(outputs, "float32")
+            rows, status = embedded(image_bytes)
+        else:
+            row = tf.TensorSpec([1, self.embedding_size])
+            rows, status = tf.map_fn(
+                embedded,
+                image_bytes[:, None],
+                fn_output_signature=(row, tf.TensorSpec([1], "string")),
+                parallel_iterations=1,  # so many images are in memory
+            )
+            rows = tf.reshape(rows, [-1, self.embedding_size])
+            status = tf.reshape(status, [-1])
+        is_finite = tf.reduce_all(tf.math.is_finite(rows), axis=1)
+        status = tf.where((status == OK) & ~is_finite, NOT_FINITE, status)
+        return tf.where((status == OK)[:, None], rows, 0.0), status
 
     def embedded_files(
         self, contents: list[bytes], boxes: np.ndarray
@@ -183,7 +160,11 @@ class ServedEncoder:
             images.numpy().astype(self.dtype)
         )
         rows = np.asarray(embedding_of(outputs), "float32")
-        return rows, [one.decode() for one in status.numpy()]
+        words = [one.decode() for one in status.numpy()]
+        for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
+            if words[row] == OK:
+                words[row] = NOT_FINITE
+        return rows, words
 
     @functools.cached_property
     def _answer(self) -> Any:
@@ -272,21 +253,6 @@ def _image_shape(encoder, image_size):
             f"encoder takes {tuple(own)}."
         )
     return *sizes, channels
-
-
-def like_leading(
-    answer: dict[str, Tensor], inputs: Tensor, num_own: int = 0
-) -> dict[str, Tensor]:
-    """Reshapes outputs (batch, ...) to the leading axes of the inputs.
-
-    The last `num_own` axes of the inputs belong to one item.
-    """
-    shape = tf.shape(inputs)
-    leading = shape[: tf.size(shape) - num_own]
-    return {
-        name: tf.reshape(value, tf.concat([leading, tf.shape(value)[1:]], 0))
-        for name, value in answer.items()
-    }
 
 
 def _reasons(contents, boxes, given, status, max_pixels):

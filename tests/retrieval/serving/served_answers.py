@@ -1,7 +1,6 @@
 """Answers of SavedModels; as a program, in a process without keras_gsp.
 
-A question is a tuple: path of the SavedModel, signature, names of its inputs,
-and their values: files to read or pixels, stacked for several inputs.
+A question is a tuple: path of the SavedModel, signature, files to read.
 """
 
 import importlib
@@ -17,10 +16,6 @@ def answers_here(questions):
     """Returns one dict of arrays for each question."""
     import tensorflow as tf
 
-    def read(files):
-        contents = [Path(file).read_bytes() for file in np.ravel(files)]
-        return tf.reshape(tf.constant(contents, "string"), np.shape(files))
-
     def array(tensor):
         values = np.asarray(tensor.numpy())
         if tensor.dtype == tf.string:
@@ -28,15 +23,13 @@ def answers_here(questions):
         return values
 
     models, answers = {}, []
-    for path, signature, names, given in questions:
+    for path, signature, files in questions:
         if path not in models:
             models[path] = tf.saved_model.load(str(path))
-        values = [
-            read(value) if np.asarray(value).dtype.kind == "U" else value
-            for value in (given if len(names) > 1 else [given])
-        ]
-        inputs = dict(zip(names, map(tf.constant, values), strict=True))
-        answer = models[path].signatures[signature](**inputs)
+        contents = [Path(file).read_bytes() for file in files]
+        answer = models[path].signatures[signature](
+            image_bytes=tf.constant(contents, "string")
+        )
         answers.append({name: array(one) for name, one in answer.items()})
     return answers
 

@@ -1,6 +1,7 @@
 """Exports answer as the encoder does, also in a process without keras_gsp."""
 
 import gc
+import json
 from pathlib import Path
 
 import keras
@@ -10,12 +11,11 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.retrieval import (
     ExactIndex,
-    explain,
     export_encoder,
     export_retriever,
 )
 from keras_gsp.retrieval.saved_files import verified_facts
-from keras_gsp.retrieval.serving.served_encoder import UNREADABLE
+from keras_gsp.retrieval.serving.served_encoder import NOT_FINITE, UNREADABLE
 from keras_gsp.retrieval.space import check_space
 from tests.retrieval.index.test_indexes import damaged_in_turn
 from tests.retrieval.serving.served_answers import (
@@ -34,7 +34,6 @@ pytestmark = pytest.mark.skipif(
 )
 LABELS = np.array(["cat", "dog", "cow", "hen", "pig"]).repeat(2)
 IDS = np.array([f"photo {i}" for i in range(10)])
-BYTES, PAIR = ["image_bytes"], ["query_bytes", "neighbor_bytes"]
 
 
 class Served:
@@ -65,24 +64,15 @@ class Served:
         )
         good, bad = self.files, self.bad
         self.mixed = np.concatenate([bad[:3], good[:2], bad[3:], good[2:3]])
-        real = self.pixels.astype("float32")
-        retriever, pairs = folder / "retriever", np.stack([good[:3], good[3:6]])
-        mixed_pairs = np.stack([self.mixed, good[: len(self.mixed)]])
+        retriever = folder / "retriever"
         questions = {
-            "search": (retriever, "search_exact", BYTES, good),
-            "default": (retriever, "serving_default", BYTES, good[7]),
-            "explain": (retriever, "explain", PAIR, pairs),
-            "batch": (retriever, "embed", BYTES, good),
-            "grid": (retriever, "embed", BYTES, good.reshape(2, 5)),
-            "single": (retriever, "embed", BYTES, good[3]),
-            "uint8": (retriever, "embed_uint8", ["images"], self.pixels),
-            "float32": (retriever, "embed_float32", ["images"], real),
-            "one": (retriever, "embed_float32", ["images"], real[4]),
-            "mixed search": (retriever, "search_exact", BYTES, self.mixed),
-            "mixed embed": (retriever, "embed", BYTES, self.mixed),
-            "mixed explain": (retriever, "explain", PAIR, mixed_pairs),
-            "only bad": (retriever, "embed", BYTES, bad[0]),
-            "encoder": (folder / "encoder", "serving_default", BYTES, good),
+            "search": (retriever, "search", good),
+            "default": (retriever, "serving_default", good[7:8]),
+            "embed": (retriever, "embed", good),
+            "mixed search": (retriever, "search", self.mixed),
+            "mixed embed": (retriever, "embed", self.mixed),
+            "only bad": (retriever, "embed", bad[:1]),
+            "encoder": (folder / "encoder", "serving_default", good),
         }
         asked = list(questions.values())
         if is_elsewhere:
@@ -107,16 +97,10 @@ def assert_close(found, expected, atol=1e-6):
 
 def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     answers, embeddings = served.answers, served.embeddings
-    for name in ("batch", "uint8", "float32"):
-        assert_close(answers[name]["embedding"], embeddings)
-    assert answers["batch"]["status"].tolist() == ["ok"] * 10
-    # A single image gets a single answer, a grid a grid.
-    assert_close(answers["single"]["embedding"], embeddings[3])
-    assert_close(answers["one"]["embedding"], embeddings[4])
-    assert_close(answers["grid"]["embedding"], embeddings.reshape(2, 5, 6))
-    assert answers["single"]["status"] == "ok"
+    assert_close(answers["embed"]["embedding"], embeddings)
+    assert answers["embed"]["status"].tolist() == ["ok"] * 10
     expected = served.index.search(embeddings, 4)
-    np.testing.assert_array_equal(answers["default"]["ids"], expected.ids[7])
+    np.testing.assert_array_equal(answers["default"]["ids"], expected.ids[7:8])
     found = answers["search"]
     np.testing.assert_array_equal(found["ids"], expected.ids)
     np.testing.assert_array_equal(found["labels"], expected.labels)
@@ -126,9 +110,6 @@ def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     )
     assert found["ids"][:, 0].tolist() == IDS.tolist()
     assert found["counts"].tolist() == [4] * 10
-    shares = explain(served.encoder, served.pixels[:3], served.pixels[3:6])
-    for name, expected in vars(shares).items():
-        assert_close(answers["explain"][name], expected)
     # Two outputs, an input of open size, and no crop.
     pixels = pixels_of(served.files, size=24, shorter_side=None)
     expected = served.open_encoder.predict(pixels, verbose=0)["embedding"]
@@ -141,27 +122,55 @@ def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     assert facts["image_shape"] == [24, 24, 3]
     assert facts["embedding_size"] == 6
     assert set(facts["versions"]) == {"keras_gsp", "keras", "tensorflow"}
-    assert "explain" in facts["signatures"]
+    assert facts["signatures"] == ["embed", "search"]
 
 
 def test_an_unreadable_image_has_a_status_and_stops_no_other(served):
     is_good = np.isin(served.mixed, served.files)
     found = served.answers["mixed search"]
     embedded = served.answers["mixed embed"]
-    explained = served.answers["mixed explain"]
     for answer in (found, embedded):
         assert ((answer["status"] == "ok") == is_good).all()
         assert all("unreadable" in text for text in answer["status"][~is_good])
-    assert ((explained["query_status"] == "ok") == is_good).all()
-    assert (explained["neighbor_status"] == "ok").all()
     assert found["ids"][is_good, 0].tolist() == IDS[:3].tolist()
     assert (found["counts"] == np.where(is_good, 4, 0)).all()
     assert (found["ids"][~is_good] == "").all()
-    assert np.isinf(found["distances"][~is_good]).all()
+    assert (found["distances"][~is_good] > 3e38).all()
+    json.dumps(found["distances"].tolist(), allow_nan=False)
     assert (embedded["embedding"][~is_good] == 0.0).all()
-    assert (explained["similarity"][~is_good] == 0.0).all()
     assert_close(embedded["embedding"][is_good], served.embeddings[:3])
     assert "unreadable" in str(served.answers["only bad"]["status"])
+
+
+def test_an_embedding_that_is_not_finite_has_no_neighbors(tmp_path):
+    """In an export and in a retriever, with one status."""
+    tf = pytest.importorskip("tensorflow")
+    images = keras.Input((8, 8, 3))
+    means = keras.layers.GlobalAveragePooling2D()(images)
+    encoder = keras.Model(images, keras.ops.log(means - 50.0))
+    colors = np.array([60, 100, 200, 0], "uint8")
+    pixels = colors[:, None, None, None] * np.ones((1, 8, 8, 3), "uint8")
+    files = [tf.io.encode_png(one).numpy() for one in pixels]
+    rows = encoder.predict(pixels[:3], verbose=0)
+    index = ExactIndex(rows, list("abc"), list("abc"))
+    export_retriever(encoder, index, tmp_path / "r", neighbors=2)
+    model = tf.saved_model.load(str(tmp_path / "r"))
+    for name in ("search", "embed"):
+        answer = model.signatures[name](image_bytes=tf.constant(files))
+        status = [one.decode() for one in answer["status"].numpy()]
+        assert status == ["ok"] * 3 + [NOT_FINITE]
+        values = {**answer}
+        if name == "search":
+            assert answer["counts"].numpy().tolist() == [2, 2, 2, 0]
+            assert answer["ids"].numpy()[3].tolist() == [b"", b""]
+            values = {k: answer[k] for k in ("distances", "counts")}
+        values.pop("status", None)
+        for value in values.values():
+            json.dumps(value.numpy().tolist(), allow_nan=False)
+    retriever = gsp.retrieval.Retriever(encoder, index)
+    with pytest.raises(ValueError, match=f"image 1: {NOT_FINITE}"):
+        retriever.search([files[0], files[3]], k=1)
+    assert retriever.search(files[:2], k=1).ids.tolist() == [["a"], ["b"]]
 
 
 @pytest.fixture
@@ -223,17 +232,13 @@ def test_a_large_image_is_refused_before_decoding(encoder, tmp_path):
     # A header that asks for 20,000 x 20,000 pixels.
     giant = small[:16] + (20_000).to_bytes(4, "big") * 2 + small[24:]
     batch = tf.constant([small, large, b"no image", giant, small])
-    answer = model.signatures["search_exact"](image_bytes=batch)
+    answer = model.signatures["search"](image_bytes=batch)
     status = answer["status"].numpy().tolist()
     assert status[0] == status[4] == b"ok"
     assert status[1] == b"too large: 2000 pixels, the limit is 900"
     assert status[2].startswith(b"unreadable")
     assert status[3] == b"too large: 400000000 pixels, the limit is 900"
     assert answer["counts"].numpy().tolist() == [6, 0, 0, 0, 6]
-    # As many numbers as one image of the right size.
-    images = tf.zeros((1, 48, 12, 3), tf.uint8)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="size"):
-        model.signatures["embed_uint8"](images=images)
 
 
 def test_large_ids_and_the_background_are_those_of_the_index(tmp_path):
@@ -251,10 +256,11 @@ def test_large_ids_and_the_background_are_those_of_the_index(tmp_path):
     model = tf.saved_model.load(str(tmp_path / "r"))
     clear = tf.io.encode_png(np.zeros((24, 24, 4), "uint8")).numpy()
     images = tf.constant([clear, b"no image"])
-    answer = model.signatures["search_exact"](image_bytes=images)
-    nothing = [2**64 - 1] * 2  # as `Neighbors` has it
-    assert answer["ids"].numpy().tolist() == [ids.tolist(), nothing]
-    assert answer["labels"].numpy()[0].tolist() == ids[::-1].tolist()
+    answer = model.signatures["search"](image_bytes=images)
+    # JSON keeps 53 bits of a number, but all digits of a string.
+    words = [str(one).encode() for one in ids.tolist()]
+    assert answer["ids"].numpy().tolist() == [words, [b"", b""]]
+    assert answer["labels"].numpy()[0].tolist() == words[::-1]
     assert_close(answer["distances"][0, 0], 0.0)
 
 
@@ -275,10 +281,7 @@ def test_an_encoder_that_looks_twice_is_served(tmp_path):
     again = keras.saving.load_model(tmp_path / "looks.keras")
     check_space(again, index)
     expected = again.predict(pixels, verbose=0)
-    questions = [
-        (tmp_path / "r", name, BYTES, files)
-        for name in ("embed", "search_exact")
-    ]
+    questions = [(tmp_path / "r", name, files) for name in ("embed", "search")]
     embedded, found = answers_here(questions)
     assert_close(embedded["embedding"], expected)
     assert found["ids"][:, 0].tolist() == names
@@ -305,13 +308,11 @@ def test_both_looks_are_on_the_original(tmp_path):
     export_retriever(looks, index, path, neighbors=1, canaries=canaries)
     assert gsp.retrieval.verify_export(path)["num_canaries"] == 10
     mixed = np.concatenate([bad, files])
-    embedded, none, found, boxes, real = answers_here(
+    embedded, none, found = answers_here(
         [
-            (path, "embed", BYTES, mixed),
-            (path, "embed", BYTES, mixed[:0]),
-            (path, "search_exact", BYTES, mixed.reshape(2, 6)),
-            (path, "boxes", BYTES, mixed),
-            (path, "embed_uint8", ["images"], np.stack([pixels[3]] * 2)),
+            (path, "embed", mixed),
+            (path, "embed", mixed[:0]),
+            (path, "search", mixed),
         ]
     )
     assert_close(embedded["embedding"][2:], expected, eager)
@@ -319,9 +320,6 @@ def test_both_looks_are_on_the_original(tmp_path):
     assert embedded["status"].tolist()[1:] == [UNREADABLE] + ["ok"] * 10
     names = [Path(file).name for file in files]
     assert found["ids"].ravel().tolist() == ["", "", *names]
-    for one, box in zip(pixels, boxes["boxes"][2:], strict=True):
-        assert_close(box, looks.boxes(one[None])[0], eager)
-    assert_close(real["embedding"], np.stack([expected[3]] * 2), eager)
     # A retriever, and a part of its embedding.
     part = gsp.models.truncate_encoder(looks, 4)
     retriever = gsp.retrieval.Retriever(part, ExactIndex())
@@ -332,65 +330,6 @@ def test_both_looks_are_on_the_original(tmp_path):
 def part_of(rows, size):
     rows = rows[:, :size]
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-@pytest.mark.slow
-def test_a_box_is_searched_with_and_one_image_of_each_item_found(tmp_path):
-    keras.utils.set_random_seed(0)
-    encoder, files = small_encoder(), write_files(tmp_path)
-    rows = encoder.predict(pixels_of(files), verbose=0)
-    products = np.array([*"aabbbcdddd"])
-    attributes = {"product": products, "year": np.arange(10) // 3}
-    index = ExactIndex(rows, LABELS, IDS, attributes=attributes)
-    path = tmp_path / "r"
-    export_retriever(encoder, index, path, neighbors=3, group_by="product")
-    assert verified_facts(path)["group_by"] == "product"
-    boxes = np.array(
-        [
-            *([0, 0, 0, 0], [5, 7, 20, 24], [30, 0, 90, 5], [-1, 0, 5, 5]),
-            *([0.25, 0.25, 0.5, 0.5], [0.1, 0.1, 0.6, 0.6]),  # shares
-        ],
-        "f4",
-    )
-    pairs = ["image_bytes", "boxes"]
-    ((found, part), (items,)) = (
-        answers_here(questions)
-        for questions in (
-            [
-                (
-                    path,
-                    "search_boxes",
-                    pairs,
-                    [files[[0, 1, 2, 3, 0, 0]], boxes],
-                ),
-                (path, "embed", BYTES, files),
-            ],
-            [(path, "items", BYTES, files.reshape(2, 5))],
-        )
-    )
-    status = found["status"].tolist()
-    assert status[:2] == ["ok", "ok"]
-    assert status[2:] == [
-        "outside of its (63, 36) pixels: box=(30, 0, 90, 5)",
-        "outside of its (45, 36) pixels: box=(-1, 0, 5, 5)",
-        "outside of its (45, 36) pixels: box=(0.25, 0.25, 0.5, 0.5)",
-        "outside of its (45, 36) pixels: box=(0.1, 0.1, 0.6, 0.6)",
-    ]
-    photo = gsp.data.ImageSet([0], ("a",), paths=files[1:2], boxes=boxes[1:2])
-    cut = gsp.data.Preprocessing(24, 24)
-    pixels, _ = gsp.data.image_batches(photo, preprocessing=cut)[0]
-    near = index.search(encoder.predict(pixels, verbose=0), 3)
-    assert found["ids"][0, 0] == IDS[0]
-    assert found["ids"][1].tolist() == near.ids[0].tolist()
-    assert_close(found["distances"][1], near.distances[0])
-    # As the index groups.
-    near = index.search(part["embedding"], 3, group_by="product")
-    assert items["groups"].reshape(10, 3).tolist() == near.groups.tolist()
-    assert items["ids"].reshape(10, 3).tolist() == near.ids.tolist()
-    counts = items["group_counts"].reshape(10, 3)
-    assert counts.tolist() == near.group_counts.tolist()
-    with pytest.raises(ValueError, match="`group_by` must name.*shop"):
-        export_retriever(encoder, index, tmp_path / "x", group_by="shop")
 
 
 @pytest.mark.slow
@@ -409,7 +348,7 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
         target = tmp_path / folder
         export_retriever(encoder, index, target, neighbors=neighbors)
         model = tf.saved_model.load(str(tmp_path / folder))
-        found = model.signatures["search_exact"](image_bytes=tf.stack(photos))
+        found = model.signatures["search"](image_bytes=tf.stack(photos))
         return {name: value.numpy() for name, value in found.items()}
 
     before = answered("before")
@@ -418,8 +357,6 @@ def test_matches_are_marked_and_a_class_is_enrolled(encoder, tmp_path):
     assert before["is_match"].tolist() == [[True], [True], [False]]
     facts = verified_facts(tmp_path / "before")
     assert facts["match_threshold"] == match.get_config()
-    assert "explain" not in facts["signatures"]
-    assert "from Flatten" in facts["no_explain"]
     index.add(embeddings[2:], labels=["cow"], ids=[2])
     answer = answered("after", neighbors=2)
     assert answer["is_match"][:, 0].all()
