@@ -1,6 +1,7 @@
 """Indexes of embeddings, and exports that serve them."""
 
 from keras_gsp.retrieval.augmentation import NeighborAugmentation
+from keras_gsp.retrieval.duplicates import duplicates
 from keras_gsp.retrieval.explanation import explain
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
@@ -26,6 +27,7 @@ __all__ = [
     "SearchIndex",
     "Suspects",
     "Upgrade",
+    "duplicates",
     "explain",
     "export_encoder",
     "export_retriever",

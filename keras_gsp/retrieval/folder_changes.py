@@ -1,6 +1,5 @@
 """What changed in a folder of images since they were embedded."""
 
-import contextlib
 import dataclasses
 import os
 import unicodedata
@@ -68,17 +67,14 @@ def folder_changes(
 def image_versions(root: str | os.PathLike) -> dict[str, tuple[str, Version]]:
     """Lists the images below a folder: name -> file and its version.
 
-    As `gsp.data.image_folder` does: hidden files are left out, each folder is
-    read once, linked ones too, and names are in Unicode's composed form (NFC).
+    Those of `gsp.data.image_folder`: each folder once, linked ones too, and
+    names in Unicode's composed form (NFC).
     """
     root = os.path.abspath(root)
     start, versions = len(os.path.join(root, "")), {}
     for entry in folder_entries(root):
-        if not entry.name.lower().endswith(IMAGE_ENDINGS):
-            continue
-        name = entry.path[start:].replace(os.sep, "/")
-        # A file may go while the folder is read.
-        with contextlib.suppress(FileNotFoundError):
+        if entry.name.lower().endswith(IMAGE_ENDINGS):
+            name = entry.path[start:].replace(os.sep, "/")
             status = entry.stat()
             version = status.st_size, status.st_mtime_ns
             versions[unicodedata.normalize("NFC", name)] = entry.path, version
