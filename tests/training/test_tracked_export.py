@@ -49,7 +49,7 @@ def test_its_recipe_and_weights_rebuild_it():
     index = gsp.retrieval.ExactIndex(embeddings, names, ids)
     queries = [0, 57, len(ids) - 1]
     photos = [tf.io.encode_png(pictures[row]) for row in queries]
-    found = model.signatures["search_exact"](image_bytes=tf.stack(photos))
+    found = model.signatures["search"](image_bytes=tf.stack(photos))
     expected = index.search(embeddings[queries], found["ids"].shape[1])
     np.testing.assert_allclose(
         found["distances"], expected.distances, atol=TOLERANCE
@@ -62,7 +62,3 @@ def test_its_recipe_and_weights_rebuild_it():
     np.testing.assert_array_equal(
         found["is_match"], found["distances"] <= threshold
     )
-    explained = model.signatures["explain"](
-        query_bytes=photos[0], neighbor_bytes=photos[1]
-    )
-    assert np.isfinite(explained["similarity"])

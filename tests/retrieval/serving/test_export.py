@@ -15,7 +15,11 @@ from keras_gsp.retrieval import (
     export_retriever,
 )
 from keras_gsp.retrieval.saved_files import verified_facts
-from keras_gsp.retrieval.serving.served_encoder import NOT_FINITE, UNREADABLE
+from keras_gsp.retrieval.serving.served_encoder import (
+    NOT_FINITE,
+    UNREADABLE,
+    ServedEncoder,
+)
 from keras_gsp.retrieval.space import check_space
 from tests.retrieval.index.test_indexes import damaged_in_turn
 from tests.retrieval.serving.served_answers import (
@@ -43,8 +47,8 @@ class Served:
         keras.utils.set_random_seed(0)
         self.files = write_files(folder)
         self.bad = write_broken_files(folder, self.files)
-        self.pixels = pixels_of(self.files)
         self.encoder = small_encoder()
+        self.pixels = graph_pixels(self.encoder, self.files)
         self.embeddings = self.encoder.predict(self.pixels, verbose=0)
         self.index = ExactIndex(self.embeddings, LABELS, IDS)
         export_retriever(
@@ -82,6 +86,13 @@ class Served:
         self.answers = dict(zip(questions, answers, strict=True))
 
 
+def graph_pixels(encoder, files, **options):
+    """Pixels of files, as an export of the encoder decodes them."""
+    contents = [Path(file).read_bytes() for file in files]
+    served = ServedEncoder(encoder, **options)
+    return served.decoded(contents, np.zeros((len(files), 4)))[0].numpy()
+
+
 @pytest.fixture(
     scope="module",
     params=["here", pytest.param("elsewhere", marks=pytest.mark.slow)],
@@ -110,8 +121,12 @@ def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     )
     assert found["ids"][:, 0].tolist() == IDS.tolist()
     assert found["counts"].tolist() == [4] * 10
+    # The decoder of the graph rounds as Pillow does, to one level.
+    moved = served.pixels.astype(int) - pixels_of(served.files)
+    assert np.abs(moved).max() <= 1
     # Two outputs, an input of open size, and no crop.
-    pixels = pixels_of(served.files, size=24, shorter_side=None)
+    cut = {"image_size": 24, "crop_fraction": None}
+    pixels = graph_pixels(served.open_encoder, served.files, **cut)
     expected = served.open_encoder.predict(pixels, verbose=0)["embedding"]
     assert_close(answers["encoder"]["embedding"], expected)
     assert set(answers["encoder"]) == {"embedding", "status"}
