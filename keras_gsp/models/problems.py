@@ -95,8 +95,7 @@ class ProblemProgress(keras.layers.Layer):
         best_score: best score of this problem, larger is better.
         best_of_all: best score of all problems.
         best_problem: the problem that reached it first, 0 before any score.
-        waited: evaluations, or epochs of `refresh_epochs`, since the best
-            one or since the problem began.
+        waited: evaluations since the best one or since the problem began.
         is_warming_up: 1 while pairs within the batch replace proxies.
         is_started: 1 after the first proxies were chosen.
     """

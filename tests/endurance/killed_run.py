@@ -37,8 +37,7 @@ RECIPES = {
 CALLS = {
     "step": "training.runs.callbacks.ProgressBar.on_train_batch_end",
     "evaluation": "keras_gsp.callbacks.retrieval_evaluation.retrieval_scores",
-    "problem": "keras_gsp.callbacks.chance_constrained.new_proxies"
-    ".greedy_k_center",
+    "problem": "keras_gsp.callbacks.chance_constrained.greedy_k_center",
 }
 
 

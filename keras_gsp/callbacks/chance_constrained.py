@@ -2,9 +2,8 @@
 
 import threading
 import warnings
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -12,16 +11,18 @@ from keras import ops
 
 from keras_gsp._checks import check_count, check_not_negative
 from keras_gsp._encoding import embedding_of
+from keras_gsp._labeled_batches import batches_of
+from keras_gsp._labels import host_array
 from keras_gsp._processes import as_numpy, from_first_process, predictor
-from keras_gsp.callbacks.chance_constrained.class_pool import (
-    check_pool,
-    embed_class_pool,
-    pool_batches,
-)
-from keras_gsp.callbacks.chance_constrained.new_proxies import next_proxies
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.problems import scalar
+from keras_gsp.ops.covering import covering_radius, greedy_k_center
+from keras_gsp.ops.normalization import normalize
 
+BATCH_SIZE = 64
+# Reading of endless data stops after this many samples that no class needs,
+# or 20 a class.
+FRUITLESS_SAMPLES = 10_000
 # Half the radius of the ball, for a loss without a positive margin.
 FAR = 0.5
 
@@ -30,8 +31,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     r"""Replaces proxies by samples whenever training with them has converged.
 
     Trains a sequence of problems (Algorithm 1). Each problem trains with its
-    proxies until `monitor` has not improved for `patience` evaluations, or
-    for `refresh_epochs`. Then its weights and proxies become the anchor,
+    proxies until `monitor` has not improved for `patience` evaluations. Then
+    its weights and proxies become the anchor,
     :math:`\theta^* \leftarrow \theta, \rho^* \leftarrow \rho`; `pool_size`
     samples per class are embedded; the next proxies are those that
     `gsp.ops.greedy_k_center` adds to :math:`\rho^*`; and training continues
@@ -74,8 +75,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         patience: evaluations without improvement after which a problem has
             converged, at least 1. `None` never ends the first problem: a
             single set of sampled proxies.
-        refresh_epochs: epochs after which a problem ends, at least 1, in
-            place of `patience` and `monitor`: needs no validation set.
         warmup_epochs: epochs at the start in which pairs within the batch
             replace proxies, at least 0; needs a pair loss. For encoders
             without pretraining, whose embeddings are no useful proxies.
@@ -83,9 +82,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             with `patience=None`.
         validation_freq: epochs from one evaluation to the next, at least 1, as
             in `RetrievalEvaluation`.
-        seed: integer seed of the order of arrays and of `augment`'s generator.
-        augment: function `(images, generator)` from an array of the pool's
-            images to augmented images, with a `np.random.Generator`.
+        seed: integer seed of the order of arrays.
 
     Attributes:
         num_problems: problems begun so far; all but the last converged.
@@ -99,10 +96,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     Example:
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     images = np.random.rand(32, 8).astype("float32")
     labels = np.repeat(np.arange(4), 8)
     encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
@@ -135,33 +128,22 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         *,
         pool_size: int = 12,
         patience: int | None = 3,
-        refresh_epochs: int | None = None,
         warmup_epochs: int = 0,
         monitor: str = "val_map_at_r",
         validation_freq: int = 1,
         seed: int = 0,
-        augment: Callable[[np.ndarray, np.random.Generator], Any] | None = None,
     ) -> None:
         super().__init__()
         check_count(pool_size=pool_size, validation_freq=validation_freq)
-        check_count(
-            is_optional=True, patience=patience, refresh_epochs=refresh_epochs
-        )
+        check_count(is_optional=True, patience=patience)
         check_not_negative(warmup_epochs=warmup_epochs)
-        if augment is not None and not callable(augment):
-            raise TypeError(
-                "`augment` must be a function (images, generator). "
-                f"Received: augment={augment!r}."
-            )
-        self.pool = check_pool(pool)
+        self.pool = _checked_pool(pool)
         self.pool_size = pool_size
         self.patience = patience
-        self.refresh_epochs = refresh_epochs
         self.warmup_epochs = warmup_epochs
         self.monitor = monitor
         self.validation_freq = validation_freq
         self.seed = seed
-        self.augment = augment
         self._last_batch = -1
         self._missing: list[str] | None = None
 
@@ -188,10 +170,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
                 progress.is_warming_up.assign(1)
             else:
                 self._start_problem(1)
-        else:
-            most = self.refresh_epochs or self.patience
-            if most is not None and scalar(progress.waited) >= most:
-                self._start_problem(scalar(self.model.anchored.problem) + 1)
+        elif self.patience and scalar(progress.waited) >= self.patience:
+            self._start_problem(scalar(self.model.anchored.problem) + 1)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step; Keras may report the ends out of order."""
@@ -206,9 +186,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         problem, distance = scalar(anchored.problem), 0.0
         if not is_warming_up:
             progress.steps.assign_add(self._last_batch + 1)
-            if self.refresh_epochs is not None:
-                progress.waited.assign_add(1)
-            elif (epoch + 1) % self.validation_freq == 0:
+            if (epoch + 1) % self.validation_freq == 0:
                 if self.monitor in logs:
                     progress.record(logs[self.monitor], problem)
                 elif self.patience is not None:
@@ -226,18 +204,13 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         progress = self.model.progress
         progress.is_warming_up.assign(0)
         self._raise_if_missing()
-        if self._alternates and scalar(progress.best_problem) == 1:
+        if self.patience and scalar(progress.best_problem) == 1:
             warnings.warn(
                 "Alternation did not improve the best weights: problem 1 of "
                 f"{self.num_problems} has the best `{self.monitor}`. Lower the "
                 "learning rate, evaluate more often, or train longer.",
                 stacklevel=2,
             )
-
-    @property
-    def _alternates(self):
-        """Whether problems end by their scores."""
-        return self.patience is not None and self.refresh_epochs is None
 
     def _start_problem(self, problem):
         """Chooses proxies and moves the anchors to the weights.
@@ -254,7 +227,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         per_class = learner.proxies.proxies_per_class
         # Different processors may break a tie differently.
         chosen = from_first_process(
-            lambda: next_proxies(
+            lambda: _next_proxies(
                 pool, is_there, existing, per_class, normalization, far
             )
         )
@@ -270,17 +243,15 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         if pool_size < per_class:  # Then it counts per proxy.
             pool_size *= per_class
         predict = predictor(self.model.encoder)
-        generator = np.random.default_rng([self.seed, problem, 1])
-        options = {"problem": problem, "seed": self.seed}
-        draw = partial(pool_batches, self.pool, **options)
+
+        def draw(classes):
+            return _pool_batches(self.pool, classes, problem, self.seed)
 
         def embed(images):
-            if self.augment is not None:
-                images = np.asarray(self.augment(images, generator))
             # Under tf.distribute every replica answers the whole batch.
             return np.asarray(embedding_of(predict(images)))[: len(images)]
 
-        return embed_class_pool(
+        return _embedded_classes(
             draw,
             embed,
             num_classes=num_classes,
@@ -290,9 +261,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _warn_if_too_short(self):
         epochs = (self.params or {}).get("epochs")
-        if self.patience is None or not self._alternates:
-            return
-        if epochs is None or self.num_problems > 1:
+        if None in (self.patience, epochs) or self.num_problems > 1:
             return
         # A problem's first evaluation is the best one so far, `patience` more
         # end it, and the next problem needs one. Evaluations fall on
@@ -342,3 +311,162 @@ def _check_learner(learner, warmup_epochs):
             "`warmup_epochs` must be 0 with a proxy loss. Received: "
             f"warmup_epochs={warmup_epochs}, loss={learner.loss!r}."
         )
+
+
+class _NewProxies(NamedTuple):
+    """Proxies (num_classes, per_class, size), and how they cover their pool.
+
+    See the logs of `ChanceConstrainedProgramming`.
+    """
+
+    proxies: np.ndarray
+    covering_radius: float
+    far_share: float
+
+
+def _next_proxies(
+    pool: np.ndarray,
+    is_there: np.ndarray,
+    existing: np.ndarray,
+    per_class: int,
+    normalization: str | None,
+    far: float,
+) -> _NewProxies:
+    """Chooses the samples that, with the old proxies, cover a pool best.
+
+    Takes `per_class` samples of each class of the pool (num_classes, pool,
+    size), `is_there` of its entries, beside the `existing` proxies
+    (num_classes, existing, size).
+    """
+    # In one array: there is no norm of the first problem's zero centers.
+    points = normalize(np.concatenate([pool, existing], axis=1), normalization)
+    seen, centers = points[:, : pool.shape[1]], points[:, pool.shape[1] :]
+    chosen = greedy_k_center(seen, centers, per_class, is_there)
+    chosen = ops.convert_to_numpy(chosen)[..., None]
+    proxies = np.take_along_axis(pool, chosen, axis=1)
+    # Of the new proxies alone: each problem has equally many of these.
+    added = normalize(proxies, normalization)
+    radius = float(ops.mean(covering_radius(seen, added, is_there)))
+    seen, added = ops.convert_to_numpy(seen), ops.convert_to_numpy(added)
+    is_far = np.ones_like(is_there)
+    for center in np.swapaxes(added, 0, 1):
+        distances = np.linalg.norm(seen - center[:, None], axis=-1)
+        is_far &= distances > far
+    return _NewProxies(proxies, radius, float(is_far[is_there].mean()))
+
+
+def _checked_pool(pool: Any) -> Any:
+    """Returns a pool; `TypeError` unless it can be read several times."""
+    is_iterable = hasattr(pool, "__iter__") and not hasattr(pool, "__next__")
+    is_known = isinstance(pool, keras.utils.PyDataset) or callable(pool)
+    if isinstance(pool, str) or not (is_iterable or is_known):
+        raise TypeError(
+            "`pool` must be (images, labels) batches that can be read again, "
+            "thus no iterator; a tuple of two arrays; or a function (classes, "
+            f"problem) that returns one of these. Received: pool={pool!r}."
+        )
+    return pool
+
+
+def _pool_batches(
+    pool: Any, classes: np.ndarray, problem: int, seed: int
+) -> Iterator[Any]:
+    """Yields the (images, labels) batches of a pool for `classes` once."""
+    if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
+        pool = _checked_pool(pool(classes, problem))
+    order = None
+    if isinstance(pool, tuple):
+        pool = tuple(map(host_array, pool))
+        order = np.random.default_rng([seed, problem]).permutation(len(pool[1]))
+    yield from batches_of(pool, BATCH_SIZE, order)
+
+
+def _embedded_classes(
+    draw: Callable[[np.ndarray], Any],
+    embed: Callable[[np.ndarray], np.ndarray],
+    *,
+    num_classes: int,
+    pool_size: int,
+    min_size: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeds the first `pool_size` samples of each class in a data set.
+
+    `draw` maps an int array of classes to (images, labels) batches; while a
+    class has fewer than `min_size` samples, it is called again, for another
+    augmentation of the same images, unless that finds nothing new. Returns
+    embeddings (num_classes, pool_size, size), float32, and booleans
+    (num_classes, pool_size), False for empty places.
+    """
+    counts = np.zeros(num_classes, "int64")
+    rows, waiting, blocks = [], [], []
+    for image, label in _wanted(draw, counts, pool_size, min_size):
+        rows.append((label, counts[label] - 1))
+        waiting.append(image)
+        if len(waiting) == BATCH_SIZE:
+            blocks.append(embed(np.stack(waiting)))
+            waiting.clear()
+    if waiting:
+        missing = BATCH_SIZE - len(waiting)
+        filled = np.stack(waiting + waiting[-1:] * missing)
+        blocks.append(embed(filled)[: len(waiting)])
+    embeddings = np.concatenate(blocks).astype("float32")
+    if not np.isfinite(embeddings).all():
+        raise ValueError(
+            "The embeddings of the pool must be finite. Received: NaN or "
+            "infinity; the training has diverged."
+        )
+    pool = np.zeros((num_classes, pool_size, embeddings.shape[1]), "float32")
+    pool[tuple(np.transpose(rows))] = embeddings
+    return pool, np.arange(pool_size) < counts[:, None]
+
+
+def _wanted(draw, counts, pool_size, min_size):
+    """Yields (image, label) of the pool's samples, and counts them."""
+    while True:
+        before = counts.sum()
+        fruitless = 0
+        limit = max(FRUITLESS_SAMPLES, 20 * len(counts))
+        for batch in draw(np.flatnonzero(counts < pool_size)):
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise TypeError(
+                    "`pool` must yield (images, labels) batches. "
+                    f"Received: {type(batch).__name__}."
+                )
+            images, labels = map(host_array, batch)
+            labels = _checked_labels(labels, len(counts))
+            fruitless += len(labels)
+            for image, label in zip(images, labels, strict=True):
+                if counts[label] < pool_size:
+                    counts[label] += 1
+                    fruitless = 0
+                    yield image, label
+            if (counts == pool_size).all() or fruitless > limit:
+                break
+        if not counts.all():
+            absent = np.flatnonzero(counts == 0)
+            listed = ", ".join(map(str, absent[:10]))
+            more = ", ..." if len(absent) > 10 else ""
+            raise ValueError(
+                "`pool` must hold samples of every class. Received: none of "
+                f"{len(absent)} classes: {listed}{more}."
+            )
+        if counts.min() >= min_size or counts.sum() == before:
+            return
+
+
+def _checked_labels(labels, num_classes):
+    if labels.dtype.kind not in "iuf" or labels.size != len(labels):
+        raise ValueError(
+            "The labels of `pool` must be whole numbers, one class for each "
+            "sample; of one-hot labels take the argmax. Received: "
+            f"{labels.dtype} of shape {labels.shape}."
+        )
+    labels = labels.reshape(-1)
+    is_right = (labels >= 0) & (labels < num_classes) & (labels % 1 == 0)
+    if not is_right.all():
+        raise ValueError(
+            "The labels of `pool` must be whole numbers in [0, num_classes="
+            f"{num_classes}), as the proxies are. Received: "
+            f"{labels[~is_right][0]}."
+        )
+    return labels.astype("int64")

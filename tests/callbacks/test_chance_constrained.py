@@ -136,11 +136,6 @@ SCHEDULES = {
         {"validation_freq": 2},
         [1, 1, 1, 1, 1, 1, 2],
     ),
-    "a refresh needs no score": (
-        [None] * 7,
-        {"refresh_epochs": 3},
-        [1, 1, 1, 2, 2, 2, 3],
-    ),
 }
 
 
@@ -356,7 +351,7 @@ def test_proxies_may_stay_the_samples_that_they_were_chosen_as():
     learner.proxies.trainable = False
     learner.compile("adam", loss=gsp.losses.ContrastiveLoss(), run_eagerly=True)
     before = Weights(at_start=True)
-    history = fit(learner, [None] * 4, weights, before, refresh_epochs=2)
+    history = fit(learner, [0.3, 0.2, 0.1, 0.1], weights, before, patience=1)
     assert history["ccp_problem"] == [1, 1, 2, 2]
     for first in (0, 2):
         np.testing.assert_array_equal(
@@ -386,24 +381,6 @@ def test_interrupted_in_the_middle_of_a_problem_goes_on_bit_by_bit(tmp_path):
     for epochs in (3, 4, 6, 8):
         part = run("parts", epochs)
     np.testing.assert_equal(part, whole)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"pool_size": 0}, "pool_size=0"),
-        ({"patience": 0}, "patience=0"),
-        ({"refresh_epochs": 0}, "refresh_epochs=0"),
-        ({"validation_freq": 0}, "validation_freq=0"),
-        ({"warmup_epochs": -1}, "warmup_epochs=-1"),
-        ({"augment": 3}, "augment=3"),
-        ({"pool": None}, "`pool`"),
-        ({"pool": "newest"}, "pool='newest'"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        gsp.callbacks.ChanceConstrainedProgramming(**{"pool": []} | arguments)
 
 
 def test_a_model_without_proxies_or_anchors_is_refused_before_training():
@@ -489,24 +466,6 @@ def test_a_missing_monitor_is_named_after_the_epoch_was_saved(tmp_path, epochs):
     with pytest.raises(ValueError, match="monitor='score'.*val_map_at_r"):
         fit(learner, [0.1] * epochs, resume, monitor="score")
     assert gsp.callbacks.ExactResume(tmp_path).restore(build_learner()) == 1
-
-
-def test_a_pool_is_augmented_alike_in_the_same_problem():
-    seen = []
-
-    def augment(images, generator):
-        seen.append(generator.integers(1000))
-        return 2.0 * images
-
-    one, other = [build_learner(learning_rate=0.0) for _ in range(2)]
-    fit(build_learner(), [0.4, 0.3, 0.2, 0.1], augment=augment)
-    first, second = seen
-    fit(one, [0.4], augment=augment)
-    assert seen == [first, second, first] and first != second
-    fit(other, [0.4], pool=(2.0 * IMAGES, LABELS))
-    np.testing.assert_equal(
-        one.proxies.get_weights(), other.proxies.get_weights()
-    )
 
 
 @pytest.mark.parametrize(

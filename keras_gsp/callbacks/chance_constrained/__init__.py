@@ -1,1 +1,0 @@
-"""Chance constrained programming: alternating proxies, anchored weights."""
