@@ -56,6 +56,124 @@ def test_similarities_are_those_of_the_equations(k, rounds, power, weight):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+ENGINES = {
+    "exact": lambda folder, **options: gsp.retrieval.ExactIndex(**options),
+    "float16": lambda folder, **options: gsp.retrieval.ExactIndex(
+        storage="float16", **options
+    ),
+    "faiss": lambda folder, **options: gsp.retrieval.FaissIndex(
+        factory="HNSW16", **options
+    ),
+    "scann": lambda folder, **options: gsp.retrieval.ScannIndex(**options),
+    "milvus": lambda folder, **options: gsp.retrieval.MilvusIndex(
+        folder / "gallery.db", "things", **options
+    ),
+}
+NEEDED = {"faiss": "faiss", "scann": "scann", "milvus": "milvus_lite"}
+
+
+def gallery(rows, labels, augmentation, engine="exact", folder=None):
+    if engine in NEEDED:
+        pytest.importorskip(NEEDED[engine])
+    index = ENGINES[engine](folder, augmentation=augmentation)
+    names = [f"{row:03}" for row in range(len(rows))]
+    index.upsert(rows, labels, names, {"half": np.arange(len(rows)) % 2})
+    return index
+
+
+def own_distances(queries, rows, found):
+    gaps = queries[:, None] - rows[found.ids.astype(int)]
+    return np.linalg.norm(gaps, axis=2)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_order_is_augmented_and_distances_are_original(engine, tmp_path):
+    (rows, labels), queries = things(8, 5, 1.0), things(8, 1, 1.0, seed=1)[0]
+    index = gallery(rows, labels, Augmentation(4), engine, tmp_path)
+    expected = by_the_equations(rows, queries, 4, 2, 3.0, 1.0)
+    order = np.argsort(-expected, axis=1)
+    for found in (index.search(queries, 9), index.search_exactly(queries, 9)):
+        np.testing.assert_array_equal(found.ids.astype(int), order[:, :9])
+        shown = own_distances(queries, rows, found)
+        np.testing.assert_allclose(found.distances, shown, atol=2e-3)
+    found = index.search(queries, 3, where={"half": 1})
+    odd = [[i for i in row if i % 2][:3] for row in order]
+    np.testing.assert_array_equal(found.ids.astype(int), odd)
+    found = index.search(queries, 3, group_by="label", exclude_ids=["000"] * 8)
+    for groups, row in zip(found.groups, order, strict=True):
+        first = dict.fromkeys(labels[i] for i in row if i)
+        assert groups.tolist() == list(first)[:3]
+    index.augmentation = None
+    plain = own_distances(queries, rows, index.search(queries, 9))
+    assert (np.diff(plain, axis=1) >= -1e-6).all()
+
+
+def test_an_item_is_as_near_as_the_nearest_photograph_of_a_thing():
+    (rows, labels), queries = things(8, 5, 1.0), things(8, 1, 1.0, seed=1)[0]
+    index = gallery(rows, labels, Augmentation(4))
+    expected = by_the_equations(rows, queries, 4, 2, 3.0, 1.0)
+    expected = expected.reshape(4, 2, -1).max(axis=1)
+    found = index.search(queries.reshape(4, 2, -1), 5)
+    order = np.argsort(-expected, axis=1)[:, :5]
+    np.testing.assert_array_equal(found.indices, order)
+
+
+@pytest.mark.parametrize("engine", ["exact", "faiss", "milvus"])
+def test_a_saved_augmentation_is_loaded(engine, tmp_path):
+    (rows, labels), queries = things(8, 5, 1.0), things(8, 1, 1.0, seed=1)[0]
+    index = gallery(rows, labels, Augmentation(4), engine, tmp_path)
+    before = index.search(queries, 9).ids
+    if engine == "milvus":
+        index.close()
+        index = ENGINES[engine](tmp_path)
+    else:
+        index.save(tmp_path / "saved")
+        index = type(index).load(tmp_path / "saved")
+    assert index.augmentation == Augmentation(4)
+    np.testing.assert_array_equal(index.search(queries, 9).ids, before)
+    index.delete(["000"])
+    assert "000" not in index.search(queries, 40).ids
+
+
+def test_single_changes_stay_near_a_fresh_index_and_refresh_makes_one():
+    (rows, labels), queries = things(20, 12, 1.8), things(20, 4, 1.8, seed=1)[0]
+    wanted = np.repeat(np.arange(20), 4)
+    changed = np.random.default_rng(2).permutation(len(rows))[:24]
+    before = rows.copy()
+    before[changed] = rows[changed[::-1]]
+    index = gallery(before, labels, Augmentation(8))
+    for row in changed:
+        name, own = [f"{row:03}"], {"half": [row % 2]}
+        index.delete(name)
+        index.upsert(rows[[row]], labels[[row]], name, own)
+    fresh = gallery(rows, labels, Augmentation(8))
+
+    def precision(searched):
+        found = searched.search(queries, 12)
+        return (found.labels == wanted[:, None]).mean()
+
+    assert abs(precision(index) - precision(fresh)) < 0.005
+    index.refresh()
+    np.testing.assert_array_equal(
+        index.search(queries, 9).ids, fresh.search(queries, 9).ids
+    )
+
+
+def test_matches_are_of_the_original_distances():
+    (rows, labels), queries = things(8, 5, 1.0), things(8, 1, 1.0, seed=1)[0]
+    index = gallery(rows, labels, Augmentation(4))
+    index.match = gsp.retrieval.MatchThreshold(6.0, 0.1, 0.9, 10, 10)
+    found = index.search(queries, 9)
+    np.testing.assert_array_equal(found.is_match, found.distances <= 6.0)
+    assert found.is_match.any() and not found.is_match.all()
+
+
+def test_no_neighbors_are_no_augmentation():
+    assert gallery(*things(4, 3, 1.0), Augmentation(0)).augmentation is None
+    with pytest.raises(TypeError, match="NeighborAugmentation"):
+        gsp.retrieval.ExactIndex(augmentation=2)
+
+
 def test_settings_are_chosen_where_they_gain_and_none_where_nothing_does():
     many, few = things(12, 20, 1.6), things(60, 2, 3.0)
     chosen = Augmentation.chosen(*many)

@@ -111,6 +111,9 @@ class ApproximateIndex(GalleryIndex):
         return np.pad(found, ((0, 0), (0, missing)), constant_values=-1)
 
     def _publish(self, gallery, removed):
+        if self._augmented is not None:  # The engine has augmented rows.
+            super()._publish(gallery, removed)
+            return
         rows = np.delete(self._rows, removed)
         added = np.arange(len(rows), len(gallery))
         num_rows = 0 if self._engine is None else self._num_rows()

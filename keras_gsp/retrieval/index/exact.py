@@ -17,6 +17,8 @@ from keras_gsp.ops.neighbors import (
     NearestItems,
     ordered_exactly,
 )
+from keras_gsp.retrieval.augmentation import NeighborAugmentation
+from keras_gsp.retrieval.index.augmented_search import AugmentedSearch
 from keras_gsp.retrieval.index.columns import blocks_of, checked_items
 from keras_gsp.retrieval.index.gallery import Gallery, empty_gallery
 from keras_gsp.retrieval.index.one_writer import OneWriter
@@ -53,10 +55,12 @@ class GalleryIndex(SearchIndex):
         attributes: Mapping[str, Any] | None = None,
         storage: str = "float32",
         match: MatchThreshold | None = None,
+        augmentation: NeighborAugmentation | None = None,
     ) -> None:
         self.gallery = empty_gallery(storage)
         self._threads = OneWriter()
         self._match = checked_match(match)
+        self.augmentation = augmentation
         if embeddings is not None:
             self.add(embeddings, labels, ids, attributes)
 
@@ -139,14 +143,14 @@ class GalleryIndex(SearchIndex):
                 count = np.shape(embeddings)[:1]
                 ids = self.gallery.num_added + np.arange(*count or (0,))
             items = checked_items(embeddings, labels, ids, attributes)
-            self._publish(*self.gallery.with_items(*items, replaces=False))
+            self._change(*self.gallery.with_items(*items, replaces=False))
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number; unknown ids are ignored."""
         with self._threads.changing:
             positions = self.gallery.positions_of(as_list(ids))
             gallery, removed = self.gallery.without(positions)
-            self._publish(gallery, removed)
+            self._change(gallery, removed)
         return len(removed)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -166,6 +170,7 @@ class GalleryIndex(SearchIndex):
         facts = {name: getattr(self, name) for name in self.saved_options}
         with self._threads.changing:
             facts |= self._write_engine(folder)
+            facts |= self._write_rounds(folder)
             save_gallery(self, folder, {"kind": self.kind, **facts})
 
     @classmethod
@@ -181,6 +186,16 @@ class GalleryIndex(SearchIndex):
             index = cls(**{name: facts[name] for name in cls.saved_options})
             read_gallery(index, folder, facts, is_mapped=mmap)
             index._read_engine(folder, facts)
+            if config := facts.get("augmentation"):
+                augmentation = NeighborAugmentation.from_config(config)
+                index._augmented = AugmentedSearch(
+                    augmentation,
+                    index._round_index,
+                    [
+                        cls.load(folder / f"round{number}", mmap=mmap)
+                        for number in range(augmentation.rounds + 1)
+                    ],
+                )
         return index
 
     @property
@@ -190,7 +205,7 @@ class GalleryIndex(SearchIndex):
     def _put(self, rows, columns):
         with self._threads.changing:
             gallery = self.gallery.with_items(rows, columns, replaces=True)
-            self._publish(*gallery)
+            self._change(*gallery)
 
     def _found(self, queries, k, excluded, where, column=None):
         gallery, nearest = self.gallery, self.gallery.nearest
@@ -212,6 +227,32 @@ class GalleryIndex(SearchIndex):
         ids, labels = gallery.ids[indices], gallery.labels[indices]
         groups = None if column is None else gallery.columns[column][indices]
         return self._neighbors(distances[:, :k], ids, labels, indices, groups)
+
+    def _change(self, gallery, removed):
+        num_left = len(self.gallery) - len(removed)
+        parts = self.gallery.ids[removed], gallery.ids[num_left:]
+        ids = np.concatenate([one for one in parts if len(one)] or parts[:1])
+        with self._changing(np.unique(ids)):
+            self._publish(gallery, removed)
+
+    def _round_index(self, number):
+        options = {name: getattr(self, name) for name in self.saved_options}
+        return type(self)(storage=self.gallery.storage, **options)
+
+    def _located(self, near):
+        gallery = self.gallery
+        positions = gallery.positions_of(near.ids.ravel().tolist())
+        positions = positions.reshape(near.ids.shape)
+        positions[~np.isfinite(near.distances)] = -1
+        return positions, gallery.vectors(positions)
+
+    def _write_rounds(self, folder):
+        if self._augmented is None:
+            return {}
+        for number, index in enumerate(self._augmented.rounds):
+            (folder / f"round{number}").mkdir()
+            index.write_files(folder / f"round{number}")
+        return {"augmentation": self._augmented.augmentation.get_config()}
 
     def _publish(self, gallery: Gallery, removed: np.ndarray) -> None:
         """Replaces the gallery, without `removed` positions of the old one."""
@@ -262,6 +303,8 @@ class ExactIndex(GalleryIndex):
         storage: `"float32"`, or `"float16"` for half the memory;
             `search_recall` measures the loss.
         match: `MatchThreshold` with which searches return `is_match`.
+        augmentation: `NeighborAugmentation` that decides the order of what is
+            found; distances and matches stay those of the embeddings.
 
     Raises:
         TypeError, ValueError: what `upsert` refuses; an unknown storage.

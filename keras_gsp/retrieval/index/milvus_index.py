@@ -15,6 +15,8 @@ import numpy as np
 
 from keras_gsp._optional import needed
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES
+from keras_gsp.retrieval.augmentation import NeighborAugmentation
+from keras_gsp.retrieval.index.augmented_search import AugmentedSearch
 from keras_gsp.retrieval.index.columns import (
     blocks_of,
     check_fits,
@@ -41,6 +43,8 @@ FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and back.
 TYPES = {"U": "VARCHAR", "i": "INT64", "u": "INT64", "f": "DOUBLE"}
 DTYPES = {"VARCHAR": "U", "INT64": "int64", "DOUBLE": "float64"}
+# What a collection keeps beside its items.
+PROPERTIES = KEPT | {"augmentation": ("augmentation", NeighborAugmentation)}
 # Words of Milvus's filters, which no attribute can have as its name.
 WORDS = "and or not in like is null exists iso interval true false"
 # The indexes of this process that share an embedded engine, by its path.
@@ -63,6 +67,8 @@ class MilvusIndex(SearchIndex):
             first `upsert` makes it if it does not exist.
         token: `user:password` or the token of a server.
         timeout: seconds to wait for a server's answer.
+        augmentation: as for `ExactIndex`; its rows are in collections beside
+            this one. `None`: that of an existing collection.
 
     Raises:
         ImportError: pymilvus, or for a path milvus-lite, is not installed.
@@ -102,6 +108,7 @@ class MilvusIndex(SearchIndex):
         *,
         token: str | None = None,
         timeout: float = 30.0,
+        augmentation: NeighborAugmentation | None = None,
     ) -> None:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", str(collection)):
             raise ValueError(
@@ -118,7 +125,10 @@ class MilvusIndex(SearchIndex):
         self._threads = OneWriter()
         # Size of the embeddings, and Milvus's types of the columns by name.
         self._schema: tuple[int | None, dict[str, str]] = None, {}
+        self._options: Any = {"token": token, "timeout": timeout}
         self._read_schema()
+        if augmentation not in (None, self.augmentation):
+            self.augmentation = augmentation
 
     @property
     def embedding_size(self) -> int | None:
@@ -152,7 +162,7 @@ class MilvusIndex(SearchIndex):
             return 0
         ids = ids_of_kind(ids, self._dtypes["id"]).tolist()
         num_known = 0
-        with self._threads.changing:
+        with self._threads.changing, self._changing(np.array(ids)):
             for some in blocks_of(ids, READ_ROWS):
                 num_known += self.count({"id": some})
                 expression = milvus_expression({"id": some}, self._dtypes)
@@ -186,6 +196,8 @@ class MilvusIndex(SearchIndex):
         Another process can open an embedded database when all its indexes
         are closed.
         """
+        for index in [] if self._augmented is None else self._augmented.rounds:
+            index.close()
         with _OPENING:
             if self._client is not None:
                 self._client.close()
@@ -213,20 +225,24 @@ class MilvusIndex(SearchIndex):
                 name: _as_stored(values, self._dtypes[name], name)
                 for name, values in columns.items()
             }
-            names = *columns, "embedding"
             # NumPy's strings have 4 bytes a letter, as many as UTF-8 at most.
             sizes = [column.dtype.itemsize // 4 for column in columns.values()]
             step = max(1, BATCH_NUMBERS // (rows.shape[1] + sum(sizes)))
-            for some in blocks_of(range(len(rows)), step):
-                lists = [column[some].tolist() for column in columns.values()]
-                values = zip(*lists, list(rows[some]), strict=True)
-                data = [dict(zip(names, one, strict=True)) for one in values]
-                try:
-                    self._call("upsert", data=data)
-                except RuntimeError:
-                    if is_new and not some[0]:
-                        self._drop()
-                    raise
+            with self._changing(columns["id"]):
+                for some in blocks_of(range(len(rows)), step):
+                    self._send(rows, columns, some, is_new)
+
+    def _send(self, rows, columns, some, is_new):
+        lists = [column[some].tolist() for column in columns.values()]
+        values = zip(*lists, list(rows[some]), strict=True)
+        names = *columns, "embedding"
+        data = [dict(zip(names, one, strict=True)) for one in values]
+        try:
+            self._call("upsert", data=data)
+        except RuntimeError:
+            if is_new and not some[0]:
+                self._drop()
+            raise
 
     def _found(self, queries, k, excluded, where, column=None, ef=None):
         if k > self.max_neighbors:
@@ -336,7 +352,9 @@ class MilvusIndex(SearchIndex):
 
     def _keep(self, name, value):
         if self.embedding_size is not None:
-            kept = {KEPT[name][0]: json.dumps(value and value.get_config())}
+            kept = {
+                PROPERTIES[name][0]: json.dumps(value and value.get_config())
+            }
             self._call("alter_collection_properties", properties=kept)
 
     def _check_filled(self):
@@ -368,6 +386,25 @@ class MilvusIndex(SearchIndex):
         if self._call("list_indexes"):
             self._call("load_collection")
         self._schema = size, types
+        config = json.loads(properties.get("augmentation", "null"))
+        if config and self._augmented is None:
+            augmentation = NeighborAugmentation.from_config(config)
+            numbers = range(augmentation.rounds + 1)
+            rounds = [self._round_index(number) for number in numbers]
+            self._augmented = AugmentedSearch(
+                augmentation, self._round_index, rounds
+            )
+
+    def _round_index(self, number):
+        name = f"{self.collection}_round{number}"
+        return MilvusIndex(self.uri, name, **self._options)
+
+    def _located(self, near):
+        is_near = np.isfinite(near.distances)
+        rows, _, ids, _ = self.items(np.unique(near.ids[is_near]))
+        vectors = np.zeros((*near.ids.shape, rows.shape[1]), "f4")
+        vectors[is_near] = rows[np.searchsorted(ids, near.ids[is_near])]
+        return np.full(near.ids.shape, -1), vectors
 
     def _create(self, columns, size):
         from pymilvus import DataType
@@ -384,7 +421,7 @@ class MilvusIndex(SearchIndex):
         self._call("create_collection", schema=schema)
         try:
             self._read_schema()
-            for name in KEPT:
+            for name in PROPERTIES:
                 self._keep(name, getattr(self, name))
             # Searchable from the first item on. The embedded engine never
             # builds a graph of an empty collection.

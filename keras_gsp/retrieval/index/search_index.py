@@ -1,11 +1,14 @@
 """What all indexes share: search, filters, groups, updates."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from keras_gsp._checks import check_count, check_interval
+from keras_gsp.retrieval.augmentation import NeighborAugmentation
+from keras_gsp.retrieval.index.augmented_search import AugmentedSearch
 from keras_gsp.retrieval.index.columns import (
     as_rows,
     checked_items,
@@ -55,6 +58,7 @@ class SearchIndex:
     max_neighbors: int | None = None
     _match: MatchThreshold | None = None
     _space: SpaceFingerprint | None = None
+    _augmented: AugmentedSearch | None = None
     # Searches with checked arguments (queries, k, an excluded id for each,
     # where), and with `column`, of which `groups` are the values.
     _found: Callable[..., Neighbors]
@@ -95,6 +99,38 @@ class SearchIndex:
         checked_match(self.match, space)
         self._space = space
         self._keep("space", space)
+
+    @property
+    def augmentation(self) -> NeighborAugmentation | None:
+        """What decides the order of neighbors; may be assigned.
+
+        Single changes augment the items that they touch and their neighbors
+        again, `refresh` all.
+        """
+        search = self._augmented
+        return None if search is None else search.augmentation
+
+    @augmentation.setter
+    def augmentation(self, augmentation: NeighborAugmentation | None) -> None:
+        if not isinstance(augmentation, NeighborAugmentation | None):
+            raise TypeError(
+                "`augmentation` must be a `NeighborAugmentation` or None. "
+                f"Received: augmentation={augmentation!r}."
+            )
+        if self._augmented is not None:
+            for index in self._augmented.rounds:
+                index._drop()
+        search = None
+        if augmentation is not None and augmentation.num_neighbors:
+            search = AugmentedSearch(augmentation, self._round_index)
+            search.refresh(self)
+        self._augmented = search
+        self._keep("augmentation", self.augmentation)
+
+    def refresh(self) -> None:
+        """Augments all items again, after many single changes."""
+        if self._augmented is not None:
+            self._augmented.refresh(self)
 
     def search(
         self,
@@ -173,15 +209,10 @@ class SearchIndex:
         most = min(len(self), self.max_neighbors or len(self))
 
         def nearest(things, asked):
-            rows = queries[things]
-            ids = [excluded[i] for i in things for _ in range(photographs)]
-            rows = rows.reshape(-1, rows.shape[-1])
-            more = asked
+            ids, more = [excluded[i] for i in things], asked
             if left_out:
                 more = min(asked + len(left_out), most)
-            near = self._found(rows, more, ids, where, **options)
-            if photographs > 1:
-                near = nearest_to_any(near, photographs, more)
+            near = self._nearest(queries[things], more, ids, where, **options)
             return without(near, left_out, asked) if left_out else near
 
         queries = queries.reshape(num_things, photographs, -1)
@@ -210,6 +241,8 @@ class SearchIndex:
                 "`queries` must be (queries, size): a thing of several "
                 f"photographs takes `search`. Received: {np.shape(queries)}."
             )
+        if self._augmented is not None:
+            return self._augmented.search_exactly(self, rows, int(k))
         return self._found_exactly(rows, int(k))
 
     def upsert(
@@ -262,6 +295,34 @@ class SearchIndex:
     def _dtypes(self) -> Mapping[str, np.dtype]:
         """The dtype of each column: id, label and attributes."""
         raise NotImplementedError
+
+    def _nearest(self, queries, k, excluded, where, **options):
+        """Neighbors of queries (things, photographs, size), an id left out."""
+        if self._augmented is not None:
+            found = self._augmented.search
+            return found(self, queries, k, excluded, where, **options)
+        _, photographs, size = queries.shape
+        ids = [one for one in excluded for _ in range(photographs)]
+        rows = queries.reshape(-1, size)
+        near = self._found(rows, k, ids, where, **options)
+        return near if photographs < 2 else nearest_to_any(near, photographs, k)
+
+    def _round_index(self, number: int) -> "SearchIndex":
+        """An index of this engine for the rows of a round of augmentation."""
+        raise NotImplementedError
+
+    def _drop(self) -> None:
+        """Forgets an index of a round where it is kept."""
+
+    def _located(self, near: Neighbors) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and embeddings of neighbors, looked up by their ids."""
+        raise NotImplementedError
+
+    def _changing(self, ids: Any) -> AbstractContextManager:
+        """Around a change of some items: their augmentation follows."""
+        if self._augmented is None:
+            return nullcontext()
+        return self._augmented.changing(self, ids)
 
     def _keep(self, name: str, value: Any) -> None:
         """Called when `match` or `space` were assigned."""
