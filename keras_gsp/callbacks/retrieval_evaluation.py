@@ -57,10 +57,6 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     images = np.random.rand(24, 8, 8, 3).astype("float32")
     labels = np.repeat(np.arange(6), 4)
     model = keras.Sequential([

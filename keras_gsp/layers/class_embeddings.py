@@ -38,9 +38,6 @@ class ClassEmbeddings(ConfiguredLayer):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         class_embeddings = gsp.layers.ClassEmbeddings(10, 4)
         targets = class_embeddings(np.array([3, 3, 9]))  # (3, 4)
         table = class_embeddings.embeddings  # (10, 4)

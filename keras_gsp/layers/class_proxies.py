@@ -45,9 +45,6 @@ class ClassProxies(ConfiguredLayer):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         proxies = gsp.layers.ClassProxies(num_classes=5, proxies_per_class=2)
         assert proxies(np.eye(3, 8)).shape == (3, 5, 2)
         assert proxies.proxies.shape == (5, 2, 8)

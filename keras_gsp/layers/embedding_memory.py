@@ -49,9 +49,6 @@ class EmbeddingMemory(ConfiguredLayer):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         memory = gsp.layers.EmbeddingMemory(100)
         loss = gsp.losses.ContrastiveLoss()
         embeddings, labels = np.random.normal(size=(8, 16)), np.arange(8) % 4

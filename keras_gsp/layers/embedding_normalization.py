@@ -23,7 +23,6 @@ class EmbeddingNormalization(ConfiguredLayer):
 
     Example:
         ```python
-        import numpy as np
         from keras_gsp.layers.embedding_normalization import (
             EmbeddingNormalization,
         )

@@ -54,9 +54,6 @@ class PrototypeHistogram(ConfiguredLayer):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         layer = gsp.layers.PrototypeHistogram(8)
         histograms = layer(np.random.normal(size=(2, 7, 7, 16)))  # (2, 8)
         ```

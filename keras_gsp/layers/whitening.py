@@ -46,9 +46,6 @@ class Whitening(ConfiguredLayer):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         embeddings = np.random.normal(size=(40, 6))
         whitening = gsp.layers.Whitening(4, shrinkage=0.1)
         whitening.adapt(embeddings, labels=np.arange(40) % 5)

@@ -37,10 +37,6 @@ class ContrastiveLoss(PairLoss):
 
     Example:
         ```python
-        import keras
-        import numpy as np
-        import keras_gsp as gsp
-
         model = keras.Sequential([keras.layers.Dense(4)])
         model.compile("adam", loss=gsp.losses.ContrastiveLoss())
         model.fit(np.random.normal(size=(12, 8)), np.arange(12) % 3, verbose=0)
@@ -103,9 +99,6 @@ class CosineContrastiveLoss(PairLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         loss = gsp.losses.CosineContrastiveLoss(margin=0.5)
         value = loss(np.array([0, 0, 1, 1]), np.eye(4, 3))
         ```

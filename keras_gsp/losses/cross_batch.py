@@ -50,9 +50,6 @@ class CrossBatchLoss(Configured):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         rng = np.random.default_rng(0)
         loss = gsp.losses.CrossBatchLoss(gsp.losses.ContrastiveLoss(), seed=0)
         value = loss.compute(

@@ -35,9 +35,6 @@ class NTXentLoss(PairLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         texts, images = np.random.normal(size=(2, 6, 4))
         loss = gsp.losses.NTXentLoss()
         value = loss.between(np.eye(6, dtype=bool), texts, None, images)
@@ -87,9 +84,6 @@ class SupConLoss(PairLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         value = gsp.losses.SupConLoss()([0, 0, 1, 1], np.eye(4, 3))
         ```
 

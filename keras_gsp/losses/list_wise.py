@@ -89,9 +89,6 @@ class SmoothAPLoss(ListLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         value = gsp.losses.SmoothAPLoss()([0, 0, 1, 1], np.eye(4, 3))
         ```
 
@@ -144,9 +141,6 @@ class RecallAtKLoss(ListLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         value = gsp.losses.RecallAtKLoss(k=(1, 2))([0, 0, 1, 1], np.eye(4, 3))
         ```
 

@@ -32,9 +32,6 @@ class MarginLoss(PairLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         loss = gsp.losses.MarginLoss(miner="distance_weighted", seed=0)
         value = loss(np.array([0, 0, 1, 1]), np.eye(4, 3))
         ```

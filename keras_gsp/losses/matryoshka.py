@@ -40,9 +40,6 @@ class MatryoshkaLoss(MetricLoss):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     pair_loss = gsp.losses.ContrastiveLoss()
     loss = gsp.losses.MatryoshkaLoss(pair_loss, sizes=(8, 4, 2))
     value = loss(np.array([0, 0, 1, 1]), np.eye(4, 8))

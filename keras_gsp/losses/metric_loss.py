@@ -80,9 +80,6 @@ class MetricLoss(Configured, keras.losses.Loss):
 
     Example:
         ```python
-        import keras
-        import numpy as np
-        import keras_gsp as gsp
         from keras_gsp.losses.metric_loss import MetricLoss
 
         class MeanSquare(MetricLoss):

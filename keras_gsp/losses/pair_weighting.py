@@ -41,9 +41,6 @@ class CircleLoss(PairLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         value = gsp.losses.CircleLoss()([0, 0, 1, 1], np.eye(4, 3))
         ```
 
@@ -109,9 +106,6 @@ class MultiSimilarityLoss(PairLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         loss = gsp.losses.MultiSimilarityLoss(mining_margin=0.1)
         value = loss(np.array([0, 0, 1, 1]), np.eye(4, 3))
         ```

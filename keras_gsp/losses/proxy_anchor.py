@@ -39,9 +39,6 @@ class ProxyAnchorLoss(ProxyLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         proxies = gsp.layers.ClassProxies(num_classes=3)
         value = gsp.losses.ProxyAnchorLoss()([0, 1, 2], proxies(np.eye(3, 8)))
         ```

@@ -35,9 +35,6 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         proxies = gsp.layers.ClassProxies(num_classes=3)
         loss = gsp.losses.NormalizedSoftmaxLoss()
         value = loss([0, 1, 2], proxies(np.eye(3, 8)))
@@ -78,9 +75,6 @@ class CosFaceLoss(ProxyLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         proxies = gsp.layers.ClassProxies(num_classes=3)
         value = gsp.losses.CosFaceLoss()([0, 1, 2], proxies(np.eye(3, 8)))
         ```
@@ -130,9 +124,6 @@ class ArcFaceLoss(ProxyLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         proxies = gsp.layers.ClassProxies(num_classes=3, proxies_per_class=2)
         value = gsp.losses.ArcFaceLoss()([0, 1, 2], proxies(np.eye(3, 8)))
         ```
@@ -193,10 +184,6 @@ class ProxyNCALoss(ProxyLoss):
 
     Example:
         ```python
-        import keras
-        import numpy as np
-        import keras_gsp as gsp
-
         model = keras.Sequential([gsp.layers.ClassProxies(num_classes=3)])
         model.compile("adam", loss=gsp.losses.ProxyNCALoss())
         model.fit(np.random.normal(size=(12, 8)), np.arange(12) % 3, verbose=0)
@@ -242,9 +229,6 @@ class SoftTripleLoss(ProxyLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         regularizer = gsp.losses.CenterRegularizer(0.2)
         proxies = gsp.layers.ClassProxies(
             num_classes=3, proxies_per_class=2, proxies_regularizer=regularizer

@@ -30,9 +30,6 @@ class TripletLoss(PairLoss):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         value = gsp.losses.TripletLoss(margin=0.05)([0, 0, 1, 1], np.eye(4, 3))
         ```
 

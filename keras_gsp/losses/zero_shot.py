@@ -45,9 +45,6 @@ class ZeroShotLoss(Configured):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         rng = np.random.default_rng(0)
         loss = gsp.losses.ZeroShotLoss(seed=0)
         value = loss.compute(

@@ -64,9 +64,6 @@ def paired_difference(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     labels = np.repeat(np.arange(12), 5)
     rng = np.random.default_rng(0)
     clean = np.eye(12)[labels] + 0.3 * rng.normal(size=(60, 12))

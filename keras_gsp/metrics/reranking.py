@@ -59,9 +59,6 @@ def k_reciprocal(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     labels = np.repeat(np.arange(8), 6)
     rng = np.random.default_rng(0)
     embeddings = np.eye(8)[labels] + 0.3 * rng.normal(size=(48, 8))

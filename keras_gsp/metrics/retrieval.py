@@ -118,9 +118,6 @@ def retrieval_scores(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     embeddings = np.array([[0.0, 1.0], [0.1, 0.9], [1.0, 0.0], [0.9, 0.2]])
     labels = ["cat", "cat", "dog", "dog"]
     scores = gsp.metrics.retrieval_scores(embeddings, labels)

@@ -62,9 +62,6 @@ def verification_scores(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     labels = np.repeat(np.arange(10), 4)
     rng = np.random.default_rng(0)
     embeddings = np.eye(10)[labels] + 0.2 * rng.normal(size=(40, 10))

@@ -69,9 +69,6 @@ def merge_lora(model: keras.Model) -> keras.Model:
     Example:
 
     ```python
-    import keras
-    import keras_gsp as gsp
-
     backbone = keras.Sequential(
         [keras.Input((32, 32, 3)), keras.layers.Conv2D(16, 3, strides=4)]
     )

@@ -123,10 +123,6 @@ class MetricLearner(Configured, keras.Model):
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     learner = gsp.models.MetricLearner(encoder)
     learner.compile("adam", loss=gsp.losses.ContrastiveLoss())

@@ -63,10 +63,6 @@ def initialize_projection(
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     backbone = keras.Sequential(
         [keras.Input((32, 32, 3)), keras.layers.Conv2D(8, 3, strides=4)]
     )

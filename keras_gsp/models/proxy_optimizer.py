@@ -35,9 +35,6 @@ def proxy_optimizer(
     Example:
 
     ```python
-    import keras
-    import keras_gsp as gsp
-
     model = keras.Sequential(
         [keras.Input((8,)), gsp.layers.ClassProxies(num_classes=3)]
     )

@@ -35,10 +35,6 @@ def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6)])
     small = gsp.models.truncate_encoder(encoder, 2)
     assert small(np.ones((3, 8))).shape == (3, 2)

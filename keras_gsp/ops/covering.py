@@ -37,9 +37,6 @@ def greedy_k_center(
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pool = np.array([[0.0, 0.0], [0.1, 0.0], [5.0, 0.0], [0.0, 3.0]])
         chosen = gsp.ops.greedy_k_center(pool, np.zeros((1, 2)), 2)  # [2, 3]
         ```

@@ -45,9 +45,6 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         labels = np.array([7, 7, 1, 3, 3, 1, 5, 5])
         first_half = gsp.ops.class_disjoint_halves(labels, seed=0)
         ```

@@ -97,9 +97,6 @@ def partial_transport(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     costs = np.array([[0.0, 1.0, 2.0, 2.0]], "float32")
     residual, plan = gsp.ops.partial_transport(
         costs, transport_ratio=0.5, inverse_temperature=20.0

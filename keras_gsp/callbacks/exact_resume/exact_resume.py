@@ -64,9 +64,6 @@ class ExactResume(keras.callbacks.Callback):
     Example:
     ```python
     import tempfile
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
 
     def batches(first_step):
         # Any data that are a function of the step; see gsp.data.

@@ -45,9 +45,6 @@ class AttentionPooling(WeightedPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooling = gsp.layers.AttentionPooling(num_queries=4)
         features = np.random.normal(size=(2, 196, 16))
         assert pooling(features).shape == (2, 16)
@@ -202,9 +199,6 @@ class CBAMPooling(WeightedPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.CBAMPooling(reduction=4)(np.ones((2, 7, 7, 16)))
         ```
 
@@ -303,9 +297,6 @@ class DELFPooling(WeightedPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.DELFPooling(hidden_size=32)(np.ones((2, 7, 7, 16)))
         ```
 
@@ -362,9 +353,6 @@ class SimPooling(WeightedPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.SimPooling()(np.random.normal(size=(2, 196, 16)))
         ```
 

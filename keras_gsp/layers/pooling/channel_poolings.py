@@ -31,9 +31,6 @@ class AverageMaxPooling(FeaturePooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.AverageMaxPooling()(np.ones((2, 7, 7, 16)))
         ```
 
@@ -71,9 +68,6 @@ class GeneralizedMeanPooling(FeaturePooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.GeneralizedMeanPooling(3.0)(np.ones((2, 7, 7, 16)))
         ```
 
@@ -147,9 +141,6 @@ class WELDONPooling(FeaturePooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooling = gsp.layers.WELDONPooling(num_largest=1, num_smallest=1)
         assert float(pooling(np.array([[[3.0], [5.0], [-1.0]]]))[0, 0]) == 4.0
         ```

@@ -79,9 +79,6 @@ class NetVLADPooling(_ClusterPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooling = gsp.layers.NetVLADPooling(8, projection_size=16)
         assert pooling(np.ones((2, 7, 7, 32))).shape == (2, 128)
         ```
@@ -151,9 +148,6 @@ class OptimalTransportPooling(_ClusterPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooling = gsp.layers.OptimalTransportPooling(4, projection_size=8)
         assert pooling(np.random.normal(size=(2, 7, 7, 32))).shape == (2, 32)
         ```
@@ -271,9 +265,6 @@ class OTKPooling(_ClusterPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooling = gsp.layers.OTKPooling(8, projection_size=16)
         assert pooling(np.random.normal(size=(2, 7, 7, 32))).shape == (2, 128)
         ```

@@ -37,9 +37,6 @@ class GeneralizedMaxPooling(FeaturePooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooling = gsp.layers.GeneralizedMaxPooling(ridge=1e-3)
         features = np.random.normal(size=(1, 5, 16))
         similarities = features[0] @ np.array(pooling(features))[0]

@@ -99,10 +99,6 @@ class GeneralizedSumPooling(FeaturePooling):
 
     Example:
         ```python
-        import keras
-        import numpy as np
-        import keras_gsp as gsp
-
         model = keras.Sequential([keras.Input((7, 7, 16))])
         model.add(gsp.layers.GeneralizedSumPooling(8, transport_ratio=0.3))
         assert model(np.random.normal(size=(2, 7, 7, 16))).shape == (2, 16)

@@ -34,9 +34,6 @@ class CroWPooling(WeightedPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.CroWPooling()(np.random.normal(size=(2, 7, 7, 16)))
         ```
 
@@ -97,9 +94,6 @@ class SmoothedMatchKernelPooling(WeightedPooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.SmoothedMatchKernelPooling()(np.ones((2, 7, 7, 16)))
         ```
 

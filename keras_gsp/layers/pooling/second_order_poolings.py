@@ -43,9 +43,6 @@ class GSoPPooling(FeaturePooling):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     pooled = gsp.layers.GSoPPooling(attention_size=8)(np.ones((2, 7, 7, 16)))
     ```
 
@@ -137,9 +134,6 @@ class SOLARPooling(FeaturePooling):
 
     Example:
         ```python
-        import numpy as np
-        import keras_gsp as gsp
-
         pooled = gsp.layers.SOLARPooling()(np.ones((2, 7, 7, 16)))
         ```
 

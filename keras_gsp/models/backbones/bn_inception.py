@@ -36,8 +36,6 @@ def bn_inception(
     Example:
 
     ```python
-    import keras_gsp as gsp
-
     backbone = gsp.models.bn_inception((64, 64, 3))
     assert backbone.output_shape == (None, 2, 2, 1024)
     ```

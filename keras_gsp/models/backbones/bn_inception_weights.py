@@ -28,7 +28,6 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
     Example:
 
     ```python
-    import keras_gsp as gsp
     from keras_gsp.models.backbones import bn_inception_weights
 
     backbone = gsp.models.bn_inception((32, 32, 3))
