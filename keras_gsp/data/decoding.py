@@ -200,7 +200,8 @@ def _opened(contents):
         raise ValueError(
             f"An image must have at most max_pixels pixels. Received: {error}"
         ) from error
-    except (OSError, SyntaxError, ValueError, struct.error) as error:
+    # Pillow's plugins raise errors of many kinds on damaged files.
+    except Exception as error:  # noqa: BLE001
         raise ValueError(
             "`contents` must be a JPEG, PNG, BMP, WebP, AVIF or HEIC file. "
             f"Received: {len(contents)} bytes that begin with {contents[:8]!r}."
@@ -261,7 +262,7 @@ def _converted(image, channels, background):
 
     try:
         image.load()
-    except (OSError, SyntaxError, ValueError, struct.error) as error:
+    except Exception as error:  # noqa: BLE001
         raise ValueError(
             f"`contents` must be a whole image. Received: {error}."
         ) from error

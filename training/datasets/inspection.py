@@ -7,7 +7,6 @@ copies are not found.
 """
 
 import hashlib
-import io
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +16,14 @@ from typing import Any
 
 import numpy as np
 
+import keras_gsp as gsp
 from keras_gsp.data import ImageSet
-from keras_gsp.data.decoding import MAX_PIXELS
 from training.datasets.image_set import RetrievalSplits
 
 MAX_DIFFERENCE = 0.1
+SMALL = gsp.data.Preprocessing(32)
+# Of red, green and blue in gray.
+GRAY = np.float32([0.299, 0.587, 0.114])
 # Of 8 x 8 gray pixels, from which pairs are drawn to be looked at closely.
 MIN_COARSE_CORRELATION = 0.98
 # Standard deviation of gray values below which an image shows nothing.
@@ -142,36 +144,24 @@ def scored_sides(splits: RetrievalSplits | ImageSet) -> dict[str, Any]:
 
 
 def _look(path):
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
     try:
         contents = Path(path).read_bytes()
     except OSError as error:
         return Look("", f"cannot be read ({error.strerror})")
     digest = hashlib.sha256(contents).hexdigest()
     try:
-        with Image.open(io.BytesIO(contents)) as image:
-            width, height = image.size
-            if width * height > MAX_PIXELS:
-                return Look(digest, f"{width} x {height} pixels are too many")
-            turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
-            shown_size = (height, width) if turned else (width, height)
-            # Of a JPEG an eighth of the size is decoded, which is faster.
-            image.draft("RGB", (64, 64))
-            shown = ImageOps.exif_transpose(image).convert("RGB")
-    except UnidentifiedImageError:
-        return Look(digest, "is no image")
-    # Pillow's decoders raise errors of many kinds on damaged files.
-    except Exception as error:  # noqa: BLE001
-        return Look(digest, f"cannot be decoded ({str(error)[:90]})")
-    small = shown.resize((32, 32), Image.Resampling.BOX)
-    gray = np.asarray(small.convert("L"), "float32")
+        height, width = gsp.data.image_size(contents)
+        small = SMALL.decode(contents)
+    except ValueError as error:
+        return Look(digest, f"cannot be read ({error})")
+    shown_size = width, height
+    gray = small.astype("float32") @ GRAY
     if gray.std() < BLANK:
         return Look(digest, None, shown_size)
     coarse = gray.reshape(8, 4, 8, 4).mean(axis=(1, 3)).reshape(-1)
     coarse -= coarse.mean()
     coarse /= max(float(np.linalg.norm(coarse)), 1e-6)
-    return Look(digest, None, shown_size, np.asarray(small).reshape(-1), coarse)
+    return Look(digest, None, shown_size, small.reshape(-1), coarse)
 
 
 def _exact_pairs(looks):

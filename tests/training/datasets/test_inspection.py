@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import keras_gsp as gsp
 from training import doctor
 from training.datasets import inspection
 from training.datasets.inspection import LEAK, Inspection, inspect
@@ -78,9 +79,25 @@ def test_unusable_files_are_named_with_the_reason(folder, monkeypatch):
     assert found.blank == ["train/b/7.png"]
     # A file that is made to fill the memory is not decoded.
     picture(folder / "train/a/9.png", 80, size=(49, 40))
-    monkeypatch.setattr(inspection, "MAX_PIXELS", 48 * 40)
+    small = gsp.data.Preprocessing(32, max_pixels=48 * 40)
+    monkeypatch.setattr(inspection, "SMALL", small)
     words = examined(folder).unreadable["train/a/9.png"]
-    assert words == "49 x 40 pixels are too many"
+    assert "max_pixels=1920 pixels. Received: 49 x 40" in words
+
+
+def test_dark_and_clear_pictures_are_not_blank(tmp_path):
+    columns, rows = np.meshgrid(np.arange(64), np.arange(64))
+    deep = Image.fromarray((columns * 1000 + 300).astype("uint16"))
+    deep.save(tmp_path / "deep.png")
+    logo = np.zeros((64, 64, 4), "uint8")
+    logo[..., 3] = 255 * ((columns - 32) ** 2 + (rows - 32) ** 2 < 400)
+    Image.fromarray(logo).save(tmp_path / "logo.png")
+    photos = gsp.data.ImageSet(
+        [0, 0],
+        ("a",),
+        paths=(str(tmp_path / "deep.png"), str(tmp_path / "logo.png")),
+    )
+    assert inspection.inspect(photos).blank == []
 
 
 def test_a_turned_photograph_is_compared_as_it_is_shown(folder):

@@ -29,7 +29,7 @@ def test_a_folder_without_classes_has_groups_and_a_page(photos, capsys):
     doctor.main(["--data-dir", str(photos), "--review", str(page)])
     printed = capsys.readouterr().out
     assert "6 images without labels" in printed
-    assert "broken.jpg: is no image" in printed
+    assert "broken.jpg: cannot be read" in printed
     assert "2 group(s) of near copies, the largest first" in printed
     assert "    0.png = small.jpg\n" in printed
     assert "    1.png = copy.png\n" in printed
