@@ -177,16 +177,22 @@ def _resized(pixels, place, sides, scale):
     pixels = pixels[low[0] : high[0], low[1] : high[1]]
 
     def resampled():
-        ratio = tf.cast(sides, "float32") / lengths
-        result = tf.raw_ops.ScaleAndTranslate(
-            images=pixels[None],
-            size=sides,
-            scale=ratio,
-            translation=(tf.cast(low, "float32") - starts) * ratio,
-            kernel_type="triangle",
-            antialias=True,
-        )
-        return tf.saturate_cast(tf.round(result[0]), "uint8")
+        ratios = tf.cast(sides, "float32") / lengths
+        shifts = (tf.cast(low, "float32") - starts) * ratios
+        result = pixels[None]
+        # Columns, then rows, rounded in between, as Pillow.
+        for axis in (1, 0):
+            is_axis = tf.range(2) == axis
+            resized = tf.raw_ops.ScaleAndTranslate(
+                images=result,
+                size=tf.where(is_axis, sides, tf.shape(result)[1:3]),
+                scale=tf.where(is_axis, ratios, 1.0),
+                translation=tf.where(is_axis, shifts, 0.0),
+                kernel_type="triangle",
+                antialias=True,
+            )
+            result = tf.saturate_cast(tf.floor(resized + 0.5), "uint8")
+        return result[0]
 
     is_same = tf.reduce_all(tf.cast(sides, "float32") == lengths)
     return tf.cond(is_same & (scale == 1.0), lambda: pixels, resampled)
