@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_gsp._checks import check_choice, check_count
 from keras_gsp._labels import as_host_array, checked_labels, label_codes
-from keras_gsp.data.crops import random_window
+from keras_gsp.data.crops import boxed_window, random_window
 from keras_gsp.data.image_set import ImageSet
 from keras_gsp.data.listed_files import names_below
 from keras_gsp.data.preprocessing import Preprocessing
@@ -185,7 +185,7 @@ class ImageBatches(keras.utils.PyDataset):
             rows, tasks = self._read(int(index))
         images = [image for task in tasks for image in task.result()]
         errors = [
-            f"{self._name(row)} ({image})"
+            f"{self.source[row] if self.source.ndim == 1 else row} ({image})"
             for row, image in zip(rows, images, strict=True)
             if isinstance(image, Exception)
         ]
@@ -260,7 +260,8 @@ class ImageBatches(keras.utils.PyDataset):
                 shorter_side=self.preprocessing.shorter_side,
             )
         if self.boxes is not None:
-            window = partial(self._in_box, self.boxes[row].tolist(), window)
+            inside = window or self.preprocessing.window
+            window = partial(boxed_window, self.boxes[row].tolist(), inside)
         if self.source.ndim == 1:
             with open(self.source[row], "rb") as file:
                 contents = file.read()
@@ -270,23 +271,6 @@ class ImageBatches(keras.utils.PyDataset):
         if self.augment is not None:
             is_mirrored = random.random() < 0.5
         return image[:, ::-1] if is_mirrored else image
-
-    def _in_box(self, box, window, height, width):
-        x, y, box_width, box_height = box
-        if x + box_width > width or y + box_height > height:
-            raise ValueError(f"outside of its {width} x {height} pixels")
-        window = window or self.preprocessing.window
-        top, left, *sides = window(box_height, box_width)
-        return top + y, left + x, *sides
-
-    def _name(self, row):
-        name = (
-            str(self.source[row]) if self.source.ndim == 1 else f"image {row}"
-        )
-        if self.boxes is not None:
-            x, y, width, height = self.boxes[row].tolist()
-            name += f", box {x}, {y}, {width}, {height}"
-        return name
 
 
 def _source(images, preprocessing):

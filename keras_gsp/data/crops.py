@@ -1,6 +1,7 @@
 """The crop of an image: random for training, fixed for evaluation."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,28 @@ def center_window(height: int, width: int, fraction: float | None) -> Window:
     shorter = np.float32(min(height, width))  # as the graph decoder rounds
     side = max(int(np.round(shorter * np.float32(fraction))), 1)
     return (height - side) // 2, (width - side) // 2, side, side
+
+
+def boxed_window(
+    box: Sequence[float],
+    inside: Callable[[int, int], Window],
+    height: int,
+    width: int,
+) -> Window:
+    """Returns the window that `inside` places in a box of an image.
+
+    x, y, width and height of the box, rounded; one outside of the image is a
+    `ValueError`.
+    """
+    x, y, columns, rows = np.rint(box).astype(int).tolist()
+    is_in = x >= 0 and y >= 0 and min(box[2:]) >= 1
+    if not is_in or x + columns > width or y + rows > height:
+        numbers = ", ".join(f"{number:g}" for number in box)
+        raise ValueError(
+            f"outside of its ({width}, {height}) pixels: box=({numbers})"
+        )
+    top, left, *sides = inside(rows, columns)
+    return top + y, left + x, *sides
 
 
 def _largest(height, width):

@@ -249,17 +249,16 @@ def preprocessing_of(encoder: Any) -> Preprocessing | None:
     ]
     records = [x.preprocessing for x in layers if x.preprocessing is not None]
     if layers and layers[0].preprocessing is None:  # It resizes for the others.
-        return _original(encoder, next(iter(records), None))
+        sides = (getattr(layer, "shorter_side", None) for layer in layers)
+        return Preprocessing(
+            None,
+            next(filter(None, sides), None),
+            channels=encoder.input_shape[-1],
+            background=records[0].background if records else WHITE,
+        )
     if layers and isinstance(layers[0], keras.Model):
         return records[0]
     return agreed({f"layer {n}": one for n, one in enumerate(records)})
-
-
-def _original(model, inner):
-    """Images as they are, with the channels and background of a model."""
-    background = inner.background if inner else WHITE
-    channels = model.input_shape[-1]
-    return Preprocessing(None, channels=channels, background=background)
 
 
 def agreed(found: dict[str, Preprocessing | None]) -> Preprocessing | None:

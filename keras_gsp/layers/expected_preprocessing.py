@@ -19,9 +19,16 @@ class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
     Args:
         preprocessing: `gsp.data.Preprocessing`, or `None`: images as they
             are, whole; `TypeError` for another.
+        shorter_side: of whole images, in pixels: larger ones are reduced to
+            it. `None`: none is.
     """
 
-    def __init__(self, preprocessing: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        preprocessing: Any,
+        shorter_side: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         # The policy must not cast what passes through.
         super().__init__(autocast=False, **kwargs)
         if isinstance(preprocessing, dict):
@@ -33,3 +40,4 @@ class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
                 f"Received: preprocessing={preprocessing!r}."
             )
         self.preprocessing = preprocessing
+        self.shorter_side = shorter_side

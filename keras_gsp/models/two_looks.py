@@ -1,6 +1,7 @@
 """An encoder that finds the subject, and looks at it again from close up."""
 
 import inspect
+import math
 import warnings
 from typing import Any, Self
 
@@ -50,8 +51,8 @@ class TwoLooks(keras.Model):
             `"concatenate"`, `"first"` or `"second"`. The result is
             l2-normalized.
         preprocessing: `gsp.data.Preprocessing` of the images that this model
-            receives, saved with it. `None`: files are decoded whole, at their
-            size, one at a time.
+            receives, saved with it. `None`: files are read whole, one at a
+            time, no larger than the smallest box can use.
         name: name of the model.
 
     Input shape:
@@ -109,7 +110,8 @@ class TwoLooks(keras.Model):
                 f"Received: {channels[0]} and {channels[1]}."
             )
         inputs = keras.Input((None, None, channels[0]))
-        images = ExpectedPreprocessing(preprocessing, name="images")(inputs)
+        record = ExpectedPreprocessing(preprocessing, name="images")
+        images = record(inputs)
         whole = Crop(_image_size("first", first), name="whole")(images)
         embedding, weights = _with_weights(first, whole)
         if window is None and min(weights.shape[1:]) < FEW_CELLS:
@@ -120,7 +122,11 @@ class TwoLooks(keras.Model):
                 stacklevel=2,
             )
         boxes = Boxes(window, mass, name="boxes")([images, weights])
-        crops = Crop(_image_size("second", near), name="crops")([images, boxes])
+        size = _image_size("second", near)
+        # No box has a smaller share of the image, or uses more pixels.
+        share = window or 1 / min(weights.shape[1:])
+        record.shorter_side = math.ceil(max(size) / share)
+        crops = Crop(size, name="crops")([images, boxes])
         looks = {"first": embedding, "second": embed(near, crops)}
         super().__init__(inputs, _combined(looks, combine), name=name)
         self.first = first

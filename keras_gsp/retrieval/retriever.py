@@ -1,5 +1,6 @@
 """A folder of photographs, searched by photographs."""
 
+import io
 import itertools
 import json
 import os
@@ -42,7 +43,7 @@ class Retriever:
 
     Ids are paths relative to the folder, `"cats/1.jpg"`; the label of a file
     is its folder, `"cats"`, the empty string at the top. Images are read as
-    the encoder expects, by TensorFlow.
+    the encoder expects, by Pillow, on every backend.
 
     Args:
         encoder: built Keras model, images to embeddings.
@@ -330,17 +331,14 @@ def _contents(image):
         return bytes(image)
     if isinstance(image, str | Path):
         return Path(image).read_bytes()
-    import tensorflow as tf
+    from PIL import Image, ImageOps
 
-    if hasattr(image, "getexif"):  # PIL
-        from PIL import ImageOps
-
+    if hasattr(image, "getexif"):
         if image.mode[0] in "IF":
             raise TypeError(
                 "A PIL image must have 8 bits a channel. Received: "
                 f"mode={image.mode!r}."
             )
-
         has_alpha = "A" in image.mode or "transparency" in image.info
         image = ImageOps.exif_transpose(image)
         image = image.convert("RGBA" if has_alpha else "RGB")
@@ -351,4 +349,6 @@ def _contents(image):
             "(height, width, channels), uint8. Received: "
             f"{pixels.dtype} of shape {pixels.shape}."
         )
-    return tf.io.encode_png(pixels).numpy()
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+    return file.getvalue()

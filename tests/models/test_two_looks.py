@@ -251,7 +251,7 @@ def test_served_it_has_boxes_whatever_it_combines():
         served = ServedEncoder(model)
         np.testing.assert_array_equal(served.looks(images), looks.boxes(images))
         # The first look's, but for the size.
-        assert served.background == (0, 0, 0)
+        assert served.preprocessing.background == (0, 0, 0)
         assert served.image_shape == (None, None, 3)
 
 

@@ -79,9 +79,9 @@ def exported_facts(served: ServedEncoder) -> dict[str, Any]:
         "exported": now.isoformat(timespec="seconds"),
         "versions": versions,
         "image_shape": list(served.image_shape),
-        "crop_fraction": served.crop_fraction,
-        "background": list(served.background),
-        "max_pixels": served.max_pixels,
+        "crop_fraction": served.preprocessing.crop_fraction,
+        "background": list(served.preprocessing.background),
+        "max_pixels": served.preprocessing.max_pixels,
         "embedding_size": served.embedding_size,
         "space": served.space and served.space.get_config(),
     }

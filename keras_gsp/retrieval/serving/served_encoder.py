@@ -1,6 +1,9 @@
 """What an export serves: an encoder, and how its images are prepared."""
 
+import dataclasses
 import functools
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import keras
@@ -9,8 +12,13 @@ import numpy as np
 from keras_gsp._checks import check_count
 from keras_gsp._encoding import embedding_of, embedding_tensor
 from keras_gsp._tensor import Tensor
-from keras_gsp.data.decoding import MAX_PIXELS, WHITE
-from keras_gsp.data.preprocessing import agreed, preprocessing_of
+from keras_gsp.data.crops import boxed_window as boxed_on_host
+from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.preprocessing import (
+    Preprocessing,
+    agreed,
+    preprocessing_of,
+)
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.serving.graph_decoding import (
@@ -56,7 +64,6 @@ class ServedEncoder:
                 "export it where KERAS_BACKEND=tensorflow."
             )
         check_count(max_pixels=max_pixels)
-        self.max_pixels = int(max_pixels)
         self.metadata, self.overwrite = metadata or {}, overwrite
         check_space(encoder, index)
         # Merged weights differ from those that made the index by rounding.
@@ -64,8 +71,8 @@ class ServedEncoder:
         self.encoder = encoder = merge_lora(encoder)
         # Height, width and channels.
         self.image_shape = _image_shape(encoder, image_size)
-        self.crop_fraction, self.shorter_side, self.background = _expected_cut(
-            encoder, index, crop_fraction, self.image_shape[:2]
+        self.preprocessing = _expected_cut(
+            encoder, index, crop_fraction, self.image_shape, int(max_pixels)
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
 
@@ -82,19 +89,19 @@ class ServedEncoder:
         all of an image) that returns images, uint8, black where unreadable,
         and status, `"ok"` or an error. One image at a time of its own size.
         """
-        inside = evaluation_window(self.crop_fraction)
-        shape, limit = self.image_shape, self.max_pixels
-        is_open = None in shape
+        expected, shape = self.preprocessing, self.image_shape
+        inside = evaluation_window(expected.crop_fraction)
+        is_open, limit = None in shape, expected.max_pixels
 
         def cut(content, box):
             image = cut_encoded(
                 content,
                 boxed_window(box, inside),
                 None if is_open else shape[:2],
-                shorter_side=self.shorter_side,
+                shorter_side=expected.shorter_side,
                 channels=shape[2],
                 max_pixels=limit,
-                background=self.background,
+                background=expected.background,
             )
             return tf.io.serialize_tensor(image) if is_open else image
 
@@ -153,18 +160,37 @@ class ServedEncoder:
     ) -> tuple[np.ndarray, list[str]]:
         """Returns embeddings, float32, and the status of each file.
 
-        One file at a time where images keep their own size.
+        One file at a time where images keep their own size. Pillow reads
+        them, on every backend.
         """
-        images, status = self.decoded(contents, boxes)
+        with ThreadPoolExecutor() as threads:
+            read = list(threads.map(self._read, contents, boxes.tolist()))
+        images, status = zip(*read, strict=True)
         outputs = self.encoder.predict_on_batch(
-            images.numpy().astype(self.dtype)
+            np.stack(images).astype(self.dtype)
         )
-        rows = np.asarray(embedding_of(outputs), "float32")
-        words = [one.decode() for one in status.numpy()]
+        rows = keras.ops.convert_to_numpy(embedding_of(outputs))
+        words = list(status)
         for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
             if words[row] == OK:
                 words[row] = NOT_FINITE
-        return rows, words
+        return rows.astype("float32"), words
+
+    def _read(self, contents, box):
+        """Pixels and status of a file; black where it cannot be read."""
+        window = None
+        if any(box):
+            window = partial(boxed_on_host, box, self.preprocessing.window)
+        try:
+            return self.preprocessing.decode(contents, window), OK
+        except ValueError as error:
+            nothing = np.zeros([side or 1 for side in self.image_shape], "u1")
+            # Of `contents` it says their length, which makes no reason.
+            reason = "no whole image of a known format"
+            if not str(error).startswith("`contents`"):
+                reason = str(error)
+            is_box = reason.startswith("outside of")
+            return nothing, reason if is_box else f"unreadable: {reason}"
 
     @functools.cached_property
     def _answer(self) -> Any:
@@ -203,8 +229,8 @@ def _rounded(boxes):
     return tf.where(is_small, refused, tf.cast(tf.round(boxes), "int32"))
 
 
-def _expected_cut(encoder, index, crop_fraction, size):
-    """Crop fraction, shorter side and background; 1.0 and white if unknown."""
+def _expected_cut(encoder, index, crop_fraction, shape, max_pixels):
+    """The preprocessing; the largest centered square if unknown."""
     if crop_fraction not in ("auto", None) and (
         isinstance(crop_fraction, str) or not 0 < crop_fraction <= 1
     ):
@@ -212,11 +238,14 @@ def _expected_cut(encoder, index, crop_fraction, size):
             '`crop_fraction` must be in (0, 1], None or "auto". '
             f"Received: crop_fraction={crop_fraction!r}."
         )
+    *sides, channels = shape
+    size = tuple(sides)
     of_index = getattr(index, "preprocessing", None)
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
     if expected is None:
         fraction = 1.0 if crop_fraction == "auto" else crop_fraction
-        return fraction and float(fraction), None, WHITE
+        expected = Preprocessing(size, fraction and max(size) / fraction)
+        crop_fraction = "auto"
     is_cut = crop_fraction in ("auto", expected.crop_fraction)
     if not is_cut or (expected.height, expected.width) != size:
         raise ValueError(
@@ -224,8 +253,9 @@ def _expected_cut(encoder, index, crop_fraction, size):
             "or the index's preprocessing. Received: "
             f"image_size={size}, crop_fraction={crop_fraction}, {expected}."
         )
-    cut = expected
-    return cut.crop_fraction, cut.shorter_side, cut.background
+    return dataclasses.replace(
+        expected, channels=channels, max_pixels=max_pixels
+    )
 
 
 def _image_shape(encoder, image_size):
