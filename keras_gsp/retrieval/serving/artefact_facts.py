@@ -54,8 +54,8 @@ that the gallery does not hold.
 ## Training, files and preparation
 
 Images are turned upright (Exif), cropped to the centered square of \
-`crop_fraction` of the shorter side (`null`: not) and resized (bilinear, no \
-anti-aliasing) to `image_shape` (`null`: not), pixels in [0, 255].
+`crop_fraction` of the shorter side (`null`: not) and resized (bilinear, \
+anti-aliased) to `image_shape` (`null`: not), pixels in [0, 255].
 
 ```json
 {metadata}
