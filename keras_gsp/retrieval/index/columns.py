@@ -1,5 +1,10 @@
-"""Columns of a gallery: int64, uint64, float or strings, copied, exact."""
+"""Columns of a gallery: int64, uint64, float or strings, copied, exact.
 
+Strings are Python's, in arrays of objects: a NumPy string array would be as
+wide as the longest one everywhere.
+"""
+
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +17,44 @@ RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 INT64 = np.iinfo("int64")
 # Whole floats up to here are the integers that they stand for.
 LARGEST_WHOLE = 2**53
+# Strings become NumPy's where this adds at most so much, or takes this little.
+MOST_WIDENED, LEAST_WIDE = 8, 2**22
 # Squared distances of larger coordinates leave float32.
 LARGEST_COORDINATE = 1e17
+
+
+class Rows:
+    """Values at the start of an array that may grow; they never change.
+
+    `appended` writes behind them if there is room that nobody has taken, else
+    into an array twice as large: constant time for each value in the long run.
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self._room = values, [values, len(values)]
+        values.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def appended(self, values: np.ndarray) -> "Rows":
+        """Returns these values and more of the same type."""
+        (array, taken), start = self._room, len(self)
+        end = start + len(values)
+        grown = Rows.__new__(Rows)
+        if taken == start and end <= len(array):
+            grown._room = self._room
+        else:
+            array = np.empty(
+                (max(end, 2 * start), *values.shape[1:]), values.dtype
+            )
+            array[:start] = self.values
+            grown._room = [array, end]
+        array[start:end] = values
+        grown._room[1] = end
+        grown.values = array[:end]
+        grown.values.flags.writeable = False
+        return grown
 
 
 def as_rows(rows: Any, name: str) -> np.ndarray:
@@ -51,18 +92,54 @@ def checked_rows(rows: Any, name: str) -> np.ndarray:
 def checked_column(values: Any, count: int, name: str) -> np.ndarray:
     """Returns one number or string for each item, (count,), as a copy."""
     _refuse_masked(values, name)
-    listed = values if isinstance(values, list | tuple) else ()
-    if any(isinstance(one, str) and one.endswith("\0") for one in listed):
-        raise ValueError(  # NumPy drops it.
-            f"`{name}` must not end with a NUL character. Received: one."
+    texts = values if isinstance(values, list | tuple) else ()
+    if str(getattr(values, "dtype", "")).startswith(("object", "str", "Str")):
+        texts = values.tolist() if np.ndim(values) == 1 else ()
+    if not texts or not all(isinstance(x, str | os.PathLike) for x in texts):
+        column = checked_labels(values, count, name)
+        texts = column.tolist() if column.dtype.kind == "U" else None
+    elif len(texts) != count:
+        raise ValueError(
+            f"`{name}` must have one entry for each item, ({count},). "
+            f"Received: shape ({len(texts)},)."
         )
-    column = checked_labels(values, count, name)
+    if texts is not None:
+        texts = [str(os.fspath(text)) for text in texts]
+        if any(text.endswith("\0") for text in texts):
+            raise ValueError(  # NumPy drops it.
+                f"`{name}` must not end with a NUL character. Received: one."
+            )
+        known: dict[str, str] = {}  # Equal strings are kept once.
+        return text_column([known.setdefault(text, text) for text in texts])
     if column.dtype == object:
         raise TypeError(
             f"`{name}` must be integers that int64 or uint64 holds. "
             f"Received: from {column.min()} to {column.max()}."
         )
     return column.astype("int64" if column.dtype.kind in "bi" else column.dtype)
+
+
+def text_column(texts: list[str]) -> np.ndarray:
+    """Returns strings as an array of objects."""
+    column = np.empty(len(texts), object)
+    column[:] = texts
+    return column
+
+
+def is_text(values: np.ndarray) -> bool:
+    """Whether an array holds strings."""
+    return values.dtype.kind in "OU"
+
+
+def as_numpy(values: np.ndarray) -> np.ndarray:
+    """Returns strings as NumPy's, if a long one does not widen many."""
+    if values.dtype != object:
+        return values
+    lengths = [len(text) for text in values.flat]
+    width, total = max(lengths, default=0), sum(lengths)
+    if width * len(lengths) > max(MOST_WIDENED * total, LEAST_WIDE):
+        return values
+    return values.astype("U")
 
 
 def checked_ids(ids: Any, count: int) -> np.ndarray:
@@ -119,9 +196,10 @@ def checked_items(
                 f"{sorted(RESERVED)}. Received: {name!r}."
             )
     ids = checked_ids(ids, count)
-    values, counts = np.unique(ids, return_counts=True)
-    refuse_repeated(values[counts > 1])
-    labels = np.zeros(count, "U1") if labels is None else labels
+    if len(set(ids.tolist())) < count:
+        values, counts = np.unique(ids, return_counts=True)
+        refuse_repeated(values[counts > 1].tolist())
+    labels = [""] * count if labels is None else labels
     columns = {"id": ids, "label": checked_column(labels, count, "labels")}
     for name, values in attributes.items():
         columns[str(name)] = checked_column(values, count, name)
@@ -152,17 +230,23 @@ def check_fits(
 
 def check_kind(name: str, values: np.ndarray, dtype: np.dtype) -> None:
     """Raises `TypeError` for strings among numbers, or the reverse."""
-    if (values.dtype.kind == "U") != (dtype.kind == "U"):
+    if is_text(values) != (dtype.kind in "OU"):
         kinds = "numbers", "strings"
-        needed, received = kinds if dtype.kind != "U" else kinds[::-1]
+        needed, received = kinds if is_text(values) else kinds[::-1]
         raise TypeError(
             f"`{shown(name)}` must be {needed}, as in the gallery. "
             f"Received: {received}."
         )
 
 
-def joined(old: np.ndarray, new: np.ndarray, name: str) -> np.ndarray:
-    """Concatenates two columns of one kind, exactly or not at all."""
+def joined(old: Rows, new: np.ndarray, name: str) -> Rows:
+    """Appends to a column of one kind, exactly or not at all."""
+    if old.values.dtype == new.dtype:
+        return old.appended(new)
+    return Rows(_cast_together(old.values, new, name))
+
+
+def _cast_together(old, new, name):
     dtype = np.result_type(old, new)
     if dtype.kind == "f" and {old.dtype.kind, new.dtype.kind} == {"i", "u"}:
         dtype = np.dtype("uint64")  # NumPy would take float64
@@ -184,12 +268,12 @@ def shown(name: str) -> str:
     return {"id": "ids", "label": "labels"}.get(name, name)
 
 
-def refuse_repeated(ids: np.ndarray) -> None:
+def refuse_repeated(ids: list[Any]) -> None:
     """Raises if there are any."""
-    if len(ids):
+    if ids:
         raise ValueError(
             "`ids` must all be different. Received: "
-            f"{len(ids)} of them twice, for example {ids[0].item()!r}."
+            f"{len(ids)} of them twice, for example {ids[0]!r}."
         )
 
 

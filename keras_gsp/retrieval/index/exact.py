@@ -19,7 +19,11 @@ from keras_gsp.ops.neighbors import (
 )
 from keras_gsp.retrieval.augmentation import NeighborAugmentation
 from keras_gsp.retrieval.index.augmented_search import AugmentedSearch
-from keras_gsp.retrieval.index.columns import blocks_of, checked_items
+from keras_gsp.retrieval.index.columns import (
+    as_numpy,
+    blocks_of,
+    checked_items,
+)
 from keras_gsp.retrieval.index.gallery import Gallery, empty_gallery
 from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.saved_gallery import (
@@ -119,14 +123,17 @@ class GalleryIndex(SearchIndex):
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, in the order of the gallery."""
-        return self.gallery.ids.copy()
+        return as_numpy(self.gallery.ids.copy())
 
     def items(self, ids: Any) -> Items:
         """Returns items as `upsert` takes them; see `SearchIndex.items`."""
         gallery = self.gallery
         places = gallery.positions_of(as_list(ids))
         places = places[places >= 0]
-        columns = {k: v[places] for k, v in gallery.columns.items()}
+        columns = {
+            name: as_numpy(values[places])
+            for name, values in gallery.columns.items()
+        }
         embeddings = gallery.vectors(places)
         return embeddings, columns.pop("label"), columns.pop("id"), columns
 

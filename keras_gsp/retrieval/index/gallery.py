@@ -13,6 +13,7 @@ from keras_gsp.ops.neighbors import NearestItems
 from keras_gsp.retrieval.index.columns import (
     INT64,
     RESERVED,
+    Rows,
     blocks_of,
     check_fits,
     ids_of_kind,
@@ -20,6 +21,8 @@ from keras_gsp.retrieval.index.columns import (
     refuse_repeated,
 )
 
+# Rows of a part to which no more are added; their copies stay small.
+FULL_PART = 2**16
 # Rows whose squared lengths are computed at once; they fit a cache.
 SQUARE_ROWS = 4096
 
@@ -27,15 +30,17 @@ SQUARE_ROWS = 4096
 class StoredVectors:
     """Rows of one part of a gallery, in memory or on disk; never changed.
 
-    `values` (rows, size) may be memory-mapped and are then never copied as a
-    whole; `places` are the rows that were not deleted, rising, `None` for all.
+    Rows (rows, size) may be memory-mapped and are then never copied as a
+    whole; `places` are those that were not deleted, rising, `None` for all.
     """
 
-    def __init__(
-        self, values: np.ndarray, places: np.ndarray | None = None
-    ) -> None:
-        values.flags.writeable = False
-        self.values, self.places = values, places
+    def __init__(self, rows: Rows, places: np.ndarray | None = None) -> None:
+        self._rows, self.places = rows, places
+
+    @property
+    def values(self) -> np.ndarray:
+        """All rows as stored, also deleted ones."""
+        return self._rows.values
 
     def __len__(self) -> int:
         return len(self.values if self.places is None else self.places)
@@ -52,12 +57,24 @@ class StoredVectors:
         return rows.astype("float32", copy=False)
 
     def only(self, is_left: np.ndarray) -> "StoredVectors":
-        """Returns the rows of a mask; a memory-mapped file is not copied."""
+        """Returns the rows of a mask; the others stay while they are few."""
         left = np.flatnonzero(is_left)
-        if self.places is None and not isinstance(self.values, np.memmap):
-            return StoredVectors(self.values[left])
         places = left if self.places is None else self.places[left]
-        return StoredVectors(self.values, places)
+        is_mapped = isinstance(self.values, np.memmap)
+        if not is_mapped and 2 * len(places) < len(self.values):
+            return StoredVectors(Rows(self.values[places]))
+        return StoredVectors(self._rows, places)
+
+    def appended(self, rows: np.ndarray) -> "StoredVectors | None":
+        """Returns these rows and more, `None` if this part is full."""
+        start = len(self.values)
+        if isinstance(self.values, np.memmap) or start >= FULL_PART:
+            return None
+        places = self.places
+        if places is not None:
+            added = np.arange(start, start + len(rows))
+            places = np.concatenate([places, added])
+        return StoredVectors(self._rows.appended(rows), places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,14 +85,14 @@ class Gallery:
     parts that stay. Threads may go on reading the old one.
 
     Attributes:
-        columns: "id", "label" and the attributes, (items,), read-only.
+        stored: "id", "label" and the attributes, which may grow.
         low: smallest value of each coordinate so far, (size,); high: largest.
         by_id: positions in the order of their ids, for looking ids up.
     """
 
     storage: str
     parts: tuple[StoredVectors, ...]
-    columns: dict[str, np.ndarray]
+    stored: dict[str, Rows]
     low: np.ndarray
     high: np.ndarray
     num_added: int
@@ -83,21 +100,24 @@ class Gallery:
 
     def __post_init__(self) -> None:
         check_choice("float32", "float16", storage=self.storage)
-        for values in self.columns.values():
-            values.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """The id, the label and attributes, (items,), strings as objects."""
+        return {name: rows.values for name, rows in self.stored.items()}
+
+    @property
     def ids(self) -> np.ndarray:
         """Ids of the items, (items,), integers or strings."""
-        return self.columns["id"]
+        return self.stored["id"].values
 
     @property
     def labels(self) -> np.ndarray:
         """Labels of the items, (items,), numbers or strings."""
-        return self.columns["label"]
+        return self.stored["label"].values
 
     @property
     def attributes(self) -> dict[str, np.ndarray]:
@@ -107,8 +127,11 @@ class Gallery:
 
     @property
     def dtypes(self) -> dict[str, np.dtype]:
-        """The dtype of each column."""
-        return {name: values.dtype for name, values in self.columns.items()}
+        """The dtype of each column, "U" of strings."""
+        return {
+            name: np.dtype("U" if values.dtype == object else values.dtype)
+            for name, values in self.columns.items()
+        }
 
     @property
     def embedding_size(self) -> int | None:
@@ -141,42 +164,48 @@ class Gallery:
             check_fits(rows, columns, self.embedding_size, self.dtypes)
         old = self._places_of(columns["id"])
         if not replaces:
-            refuse_repeated(columns["id"][old >= 0])
+            refuse_repeated(columns["id"][old >= 0].tolist())
         with np.errstate(over="ignore"):
-            part = StoredVectors(rows.astype(self.storage, copy=False))
-        if self.storage == "float16" and not np.isfinite(part.values).all():
+            stored = rows.astype(self.storage, copy=False)
+        if self.storage == "float16" and not np.isfinite(stored).all():
             raise ValueError(
                 '`embeddings` must be within 65504 for storage="float16". '
                 f"Received: {np.abs(rows).max():g}."
             )
         left, removed = self.without(old)
         low, high = rows.min(axis=0), rows.max(axis=0)
-        return left.appended(part, columns, low, high), removed
+        return left.appended(stored, columns, low, high), removed
 
     def appended(
         self,
-        part: StoredVectors,
+        rows: np.ndarray,
         columns: dict[str, np.ndarray],
         low: np.ndarray,
         high: np.ndarray,
     ) -> "Gallery":
         """Adds checked items, whose coordinates lie in [low, high]."""
-        start, added = len(self), columns["id"]
-        by_id = np.argsort(added, kind="stable")
+        start = len(self)
+        by_id = np.argsort(columns["id"], kind="stable")
+        stored = {name: Rows(values) for name, values in columns.items()}
         if start:
-            columns = {
+            stored = {
                 name: joined(old, columns[name], name)
-                for name, old in self.columns.items()
+                for name, old in self.stored.items()
             }
-            ids, added = np.split(columns["id"], [start])
+            ids, added = np.split(stored["id"].values, [start])
             places = np.searchsorted(ids, added[by_id], sorter=self.by_id)
             by_id = np.insert(self.by_id, places, by_id + start)
         if len(self.low):
             low, high = np.minimum(low, self.low), np.maximum(high, self.high)
-        parts = *(one for one in self.parts if len(one)), part
-        num_added = self.num_added + len(added)
+        parts = [part for part in self.parts if len(part)]
+        grown = parts[-1].appended(rows) if parts else None
+        if grown is not None:
+            parts[-1] = grown
+        else:
+            parts.append(StoredVectors(Rows(rows)))
+        num_added = self.num_added + len(rows)
         return Gallery(
-            self.storage, parts, columns, low, high, num_added, by_id
+            self.storage, tuple(parts), stored, low, high, num_added, by_id
         )
 
     def without(self, positions: np.ndarray) -> tuple["Gallery", np.ndarray]:
@@ -191,14 +220,16 @@ class Gallery:
             inside = left[start : start + len(part)]
             start += len(part)
             parts.append(part if inside.all() else part.only(inside))
-        columns = {name: values[left] for name, values in self.columns.items()}
+        stored = {
+            name: Rows(values[left]) for name, values in self.columns.items()
+        }
         # An empty part keeps the size.
         kept = [part for part in parts if len(part)] or parts[:1]
         moved = np.cumsum(left) - 1
         changed = dataclasses.replace(
             self,
             parts=tuple(kept),
-            columns=columns,
+            stored=stored,
             by_id=moved[self.by_id[left[self.by_id]]],
         )
         return changed, positions
@@ -269,7 +300,7 @@ class Gallery:
         if not len(self):
             return np.full(len(ids), -1)
         is_known = np.ones(len(ids), bool)
-        if ids.dtype.kind in "iu" and ids.dtype != self.ids.dtype:
+        if ids.dtype != object and ids.dtype != self.ids.dtype:
             # int64 beside uint64: no float64, where large ids collide.
             is_known = ids >= 0 if ids.dtype.kind == "i" else ids <= INT64.max
             ids = np.where(is_known, ids, 0).astype(self.ids.dtype)
@@ -281,5 +312,5 @@ class Gallery:
 def empty_gallery(storage: str) -> Gallery:
     """A gallery of no items."""
     nothing = np.zeros(0, "int64")
-    columns = {"id": nothing, "label": np.zeros(0, "U1")}
-    return Gallery(storage, (), columns, nothing, nothing, 0, nothing)
+    stored = {"id": Rows(nothing), "label": Rows(np.zeros(0, object))}
+    return Gallery(storage, (), stored, nothing, nothing, 0, nothing)

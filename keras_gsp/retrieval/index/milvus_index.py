@@ -41,7 +41,7 @@ MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and back.
-TYPES = {"U": "VARCHAR", "i": "INT64", "u": "INT64", "f": "DOUBLE"}
+TYPES = {"O": "VARCHAR", "i": "INT64", "u": "INT64", "f": "DOUBLE"}
 DTYPES = {"VARCHAR": "U", "INT64": "int64", "DOUBLE": "float64"}
 # What a collection keeps beside its items.
 PROPERTIES = KEPT | {"augmentation": ("augmentation", NeighborAugmentation)}
@@ -225,8 +225,11 @@ class MilvusIndex(SearchIndex):
                 name: _as_stored(values, self._dtypes[name], name)
                 for name, values in columns.items()
             }
-            # NumPy's strings have 4 bytes a letter, as many as UTF-8 at most.
-            sizes = [column.dtype.itemsize // 4 for column in columns.values()]
+            # A letter has up to four bytes, as many as a number.
+            sizes = [
+                max(map(len, column)) if column.dtype == object else 2
+                for column in columns.values()
+            ]
             step = max(1, BATCH_NUMBERS // (rows.shape[1] + sum(sizes)))
             with self._changing(columns["id"]):
                 for some in blocks_of(range(len(rows)), step):
@@ -483,7 +486,7 @@ def _check_storable(columns):
         if values.dtype == "uint64":
             problem = "be below 2**63 in Milvus; strings have no limit. "
             problem += f"Received: {values.max()}"
-        elif values.dtype.kind == "U":
+        elif values.dtype == object:
             try:
                 longest = max(len(one.encode()) for one in values.tolist())
             except UnicodeEncodeError:

@@ -9,12 +9,14 @@ import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
 from keras_gsp.retrieval.index.columns import checked_items
-from keras_gsp.retrieval.index.gallery import StoredVectors, empty_gallery
+from keras_gsp.retrieval.index.gallery import empty_gallery
 from keras_gsp.retrieval.index.search_index import KEPT
 from keras_gsp.retrieval.saved_files import INDEX, verified_facts
 from keras_gsp.storage.checksums import write_checksums
 
-FORMAT = 4
+FORMAT = 5
+# Names of files that are no UTF-8 have surrogates.
+ENCODING = "utf-8", "surrogatepass"
 KEPT_IN_FILES = KEPT | {"preprocessing": ("preprocessing", Preprocessing)}
 # Rows that are written at once.
 WRITTEN_ROWS = 2**16
@@ -28,6 +30,12 @@ def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
     gallery = index.gallery
     for name, array in gallery.columns.items():
         file = {"id": "ids", "label": "labels"}.get(name, f"attribute.{name}")
+        if array.dtype == object:
+            # One after the other, as UTF-8, and where each ends.
+            texts = [text.encode(*ENCODING) for text in array]
+            ends = np.cumsum([len(text) for text in texts], dtype="int64")
+            np.save(folder / f"{file}.ends.npy", ends, allow_pickle=False)
+            array = np.frombuffer(b"".join(texts), "uint8")
         np.save(folder / f"{file}.npy", array, allow_pickle=False)
     _write_vectors(gallery, folder)
     facts = facts | {
@@ -89,6 +97,13 @@ def _read(folder, facts, is_mapped):
     def loaded(name, mode=None):
         return np.load(folder / f"{name}.npy", mode, allow_pickle=False)
 
+    def column(name):
+        if not (folder / f"{name}.ends.npy").exists():
+            return loaded(name)
+        content, ends = loaded(name).tobytes(), loaded(f"{name}.ends").tolist()
+        pairs = zip([0, *ends[:-1]], ends, strict=True)
+        return [content[start:end].decode(*ENCODING) for start, end in pairs]
+
     values = loaded("embeddings", "r" if is_mapped else None)
     count, size = expected = facts["items"], facts["embedding_size"]
     if values.shape != expected or values.dtype != facts["storage"]:
@@ -102,11 +117,11 @@ def _read(folder, facts, is_mapped):
     # Rows of zeros in place of the vectors: only the columns are checked.
     _, columns = checked_items(
         np.zeros((count, 1), "f4"),
-        loaded("labels"),
-        loaded("ids"),
-        {name: loaded(f"attribute.{name}") for name in names},
+        column("labels"),
+        column("ids"),
+        {name: column(f"attribute.{name}") for name in names},
     )
-    gallery = gallery.appended(StoredVectors(values), columns, low, high)
+    gallery = gallery.appended(values, columns, low, high)
     return dataclasses.replace(gallery, num_added=int(facts["added"]))
 
 

@@ -10,6 +10,7 @@ from keras_gsp._checks import check_count, check_interval
 from keras_gsp.retrieval.augmentation import NeighborAugmentation
 from keras_gsp.retrieval.index.augmented_search import AugmentedSearch
 from keras_gsp.retrieval.index.columns import (
+    as_numpy,
     as_rows,
     checked_items,
     checked_rows,
@@ -174,7 +175,7 @@ class SearchIndex:
                 Their mean, with a single query, is searched for; items with
                 these ids are not returned.
             unlike: as `like`, items to find fewer of: the mean moves away
-                from theirs by half their distance.
+                from theirs by twice their distance.
             **options: of the engine: `params` for faiss; `leaves_to_search`
                 and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus, the
                 width of the graph search, by default the larger of 64 and 4 k.
@@ -392,7 +393,7 @@ class SearchIndex:
         match = self.match
 
         def padded(values):
-            return np.where(is_found, values, padding_of(values))
+            return as_numpy(np.where(is_found, values, padding_of(values)))
 
         return Neighbors(
             ids=padded(ids),

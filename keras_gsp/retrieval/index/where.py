@@ -31,17 +31,28 @@ def is_selected(
     """Returns which items pass, (items,) booleans; `None` without a filter."""
     if where is None or where == {}:
         return None
-    dtypes = {name: column.dtype for name, column in columns.items()}
+    dtypes = {
+        name: np.dtype("U" if column.dtype == object else column.dtype)
+        for name, column in columns.items()
+    }
     passed = np.ones(len(columns["id"]), bool)
     for name, test, value in _conditions(where, dtypes):
         column = columns[name]
         if test == "in":
-            # A text dtype has the length of its longest string.
-            dtype = "U" if column.dtype.kind == "U" else column.dtype
-            passed &= np.isin(column, np.array(value, dtype))
+            passed &= _is_one_of(column, value)
         else:
             passed &= column >= value if test == ">=" else column < value
     return passed
+
+
+def _is_one_of(column, values):
+    if column.dtype != object:
+        return np.isin(column, np.array(values, column.dtype))
+    if len(values) == 1:
+        return column == values[0]
+    chosen = set(values)
+    tests = (text in chosen for text in column)
+    return np.fromiter(tests, bool, len(column))
 
 
 def milvus_expression(

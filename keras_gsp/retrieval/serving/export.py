@@ -346,4 +346,4 @@ def _for_json(values):
         largest = max(abs(int(values.min())), abs(int(values.max())))
         if largest <= LARGEST_IN_JSON:
             return values.astype("int64")
-    return values.astype(str).astype(object)
+    return np.array([str(value) for value in values.tolist()], object)

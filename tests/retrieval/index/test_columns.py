@@ -248,7 +248,7 @@ def test_the_arrays_of_the_caller_are_not_kept(kind, tmp_path):
         for values in (*returned, found.ids, found.labels, found.distances):
             values[:] = 7
     if kind is not MilvusIndex:
-        parts = index.gallery.columns, vars(index.gallery.parts[-1])
-        for values in (*parts[0].values(), parts[1]["values"]):
+        part = index.gallery.parts[-1].values
+        for values in (*index.gallery.columns.values(), part):
             with pytest.raises(ValueError, match="read-only"):
                 values[:] = values[0]

@@ -10,6 +10,7 @@ from tests.retrieval.index.test_indexes import (
     check_sorted,
     filled,
     random_rows,
+    same,
 )
 
 
@@ -95,3 +96,71 @@ def test_a_refused_part_adds_nothing():
     index.delete([7])
     index.add(rows[:1], ["i"])
     assert index.gallery.ids[-1] == 8
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_single_upserts_end_as_one(step, replaces):
+    rows = random_rows(600, 6)
+    ids = np.array([f"photo {i:04d}" for i in range(600)])
+    if replaces:
+        ids[300:] = ids[:300]
+    single, seen = ExactIndex(), []
+    for start in range(0, 600, step):
+        some = slice(start, start + step)
+        single.upsert(rows[some], ids[some], ids[some], {"n": ids[some]})
+        if start % 60 == 0:
+            # What a reader has does not change.
+            gallery = single.gallery
+            seen.append((gallery, gallery.ids.tolist(), gallery.embeddings))
+    for gallery, known, embeddings in seen:
+        assert gallery.ids.tolist() == known
+        np.testing.assert_array_equal(gallery.embeddings, embeddings)
+    left = slice(300 * replaces, None)
+    whole = ExactIndex(rows[left], ids[left], ids[left])
+    same(single.search(rows[::7], 5), whole.search(rows[::7], 5))
+    assert single.ids().tolist() == ids[left].tolist()
+    # As few parts as make a search as fast.
+    assert len(single.gallery.parts) == 1
+
+
+def test_two_indexes_that_grow_from_one_gallery_are_apart():
+    first, second = ExactIndex(), ExactIndex()
+    first.add(random_rows(3, 6), list("abc"))
+    second.gallery = first.gallery
+    first.add(random_rows(2, 6, seed=1), list("de"))
+    second.add(random_rows(2, 6, seed=2), list("fg"))
+    assert first.gallery.labels.tolist() == list("abcde")
+    assert second.gallery.labels.tolist() == list("abcfg")
+    rows = random_rows(2, 6, seed=1)
+    assert first.search(rows, 1).distances.max() == 0
+
+
+def test_one_long_string_widens_no_others(tmp_path):
+    count, long = 20_000, "y" * 5000
+    texts = ["x"] * (count - 1) + [long]
+    ids = [f"i{i}" for i in range(count - 1)] + [long]
+    rows = random_rows(count, 2)
+    for given in (texts, np.array(texts, object)):
+        index = ExactIndex(rows, given, ids, attributes={"caption": given})
+        for column in index.gallery.columns.values():
+            assert column.nbytes < 1e6
+    index.save(tmp_path / "index", overwrite=True)
+    files = tmp_path.rglob("*.npy")
+    assert sum(file.stat().st_size for file in files) < 2e6
+    for saved in (index, ExactIndex.load(tmp_path / "index")):
+        assert saved.ids().tolist() == ids and saved.ids().nbytes < 1e6
+        assert saved.count({"caption": long}) == saved.count({"id": long}) == 1
+        found = saved.search(rows[-1], 2)
+        assert found.labels[0, 0] == found.ids[0, 0] == long
+        assert saved.items([long])[1].tolist() == [long]
+
+
+def test_strings_of_any_file_name_are_kept(tmp_path):
+    names = ["caf\u00e9", "\udc80 no UTF-8", "\U0001f600", ""]
+    index = ExactIndex(random_rows(4, 2), names, names)
+    index.save(tmp_path / "index")
+    loaded = ExactIndex.load(tmp_path / "index")
+    assert loaded.ids().tolist() == loaded.gallery.labels.tolist() == names
+    paths = ExactIndex(random_rows(2, 2), ids=[tmp_path, tmp_path / "x"])
+    assert paths.ids().tolist() == [str(tmp_path), str(tmp_path / "x")]

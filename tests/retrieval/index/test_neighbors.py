@@ -190,7 +190,7 @@ def test_examples_move_the_query(kind, tmp_path):
     index, rows, products, names = shop(kind, tmp_path)
     liked, unliked = np.flatnonzero(products == 8)[:3], np.array([0, 1])
     mean = rows[liked].mean(axis=0)
-    moved = mean + 0.5 * (mean - rows[unliked].mean(axis=0))
+    moved = mean + 2 * (mean - rows[unliked].mean(axis=0))
     whole = index.search(moved, COUNT).ids[0]
     expected = whole[~np.isin(whole, [*liked, *unliked])][:10]
     found = index.search(like=liked, unlike=unliked.tolist(), k=10)
@@ -209,7 +209,7 @@ def test_examples_move_the_query(kind, tmp_path):
         one /= np.linalg.norm(one, axis=1, keepdims=True)
     index.upsert(rows, products % 3, np.arange(COUNT), {"product": names})
     found = index.search(like=liked, unlike=unliked, k=1)
-    mean = 1.5 * rows[liked].mean(axis=0) - 0.5 * rows[unliked].mean(axis=0)
+    mean = 3 * rows[liked].mean(axis=0) - 2 * rows[unliked].mean(axis=0)
     gap = rows[found.ids[0, 0]] - mean / np.linalg.norm(mean)
     assert found.distances[0, 0] == pytest.approx(np.linalg.norm(gap), abs=1e-5)
 
