@@ -7,9 +7,8 @@ import keras
 from keras import ops
 
 from keras_gsp._checks import check_positive, check_seed
-from keras_gsp._configured import Configured
 from keras_gsp._tensor import Tensor
-from keras_gsp.losses.metric_loss import StepParts
+from keras_gsp.losses.metric_loss import Regularizer, StepParts
 from keras_gsp.losses.pairwise import nan_if_unlabeled
 from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import (
@@ -23,7 +22,7 @@ from keras_gsp.ops.ridge import cross_half_prediction
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class CrossBatchLoss(Configured):
+class CrossBatchLoss(Regularizer):
     """Applies a loss to embeddings predicted by the other half's prototypes.
 
     The batch is split into two halves without a common class. Prototypes V are

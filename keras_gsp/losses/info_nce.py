@@ -26,9 +26,9 @@ class NTXentLoss(PairLoss):
     .. math:: -\log \frac{e^{s_{ap} / T}}
         {e^{s_{ap} / T} + \sum_{n \in N(a)} e^{s_{an} / T}}
 
-    With two views of each image under one label it is the loss of SimCLR; for
-    texts and images, with `between` and a boolean matrix, one direction of the
-    loss of CLIP. A batch without positive or without negative pairs gives 0.
+    With two views of each image under one label it is the loss of SimCLR; with
+    `between`, for texts and images of equal labels, one direction of the loss
+    of CLIP. A batch without positive or without negative pairs gives 0.
 
     Args:
         temperature: what cosines are divided by, positive. Default 0.1.
@@ -37,7 +37,7 @@ class NTXentLoss(PairLoss):
         ```python
         texts, images = np.random.normal(size=(2, 6, 4))
         loss = gsp.losses.NTXentLoss()
-        value = loss.between(np.eye(6, dtype=bool), texts, None, images)
+        value = loss.between(np.arange(6), texts, np.arange(6), images)
         ```
 
     Reference:

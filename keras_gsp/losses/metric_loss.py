@@ -109,6 +109,20 @@ class MetricLoss(Configured, keras.losses.Loss):
         return exact_mean(self.call(parts.labels, parts.embeddings))
 
 
+class Regularizer(Configured):
+    """Base of the losses on the class-disjoint halves of a batch."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises `TypeError`: it is no loss of `compile`."""
+        name = type(self).__name__
+        raise TypeError(
+            "`loss` must be a loss of embeddings. Received: "
+            f"{name}, a regularizer. Give it to "
+            f"`MetricLearner(regularizer={name}(...))`, and compile that with "
+            "a pair or proxy loss."
+        )
+
+
 def check_not_empty(tensor: Tensor, name: str) -> None:
     """Raises `ValueError` for a batch that is known to be empty."""
     if tensor.shape[0] == 0:

@@ -4,9 +4,8 @@ import keras
 from keras import ops
 
 from keras_gsp._checks import check_positive, check_seed
-from keras_gsp._configured import Configured
 from keras_gsp._tensor import Tensor
-from keras_gsp.losses.metric_loss import StepParts
+from keras_gsp.losses.metric_loss import Regularizer, StepParts
 from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import check_same_length, class_indices, rows_of
 from keras_gsp.ops.precision import at_least_float32, exact_mean, full_matmul
@@ -14,7 +13,7 @@ from keras_gsp.ops.ridge import cross_half_prediction
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
-class ZeroShotLoss(Configured):
+class ZeroShotLoss(Regularizer):
     """Predicts the class embeddings of unseen classes from histograms (ZSR).
 
     The batch is split into two halves without a common class. A ridge

@@ -15,7 +15,7 @@ from keras_gsp._tensor import Tensor
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
 from keras_gsp.layers.class_proxies import ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
-from keras_gsp.losses.metric_loss import References, StepParts
+from keras_gsp.losses.metric_loss import References, Regularizer, StepParts
 from keras_gsp.models.chunks import (
     ChunksOnTensorFlow,
     add_gradients,
@@ -506,6 +506,8 @@ class MetricLearner(Configured, keras.Model):
             )
 
     def _check_loss(self, loss):
+        if isinstance(loss, Regularizer):
+            loss()  # Says where it belongs.
         if not hasattr(loss, "training_loss"):
             raise TypeError(
                 "`loss` must be a pair loss or a proxy loss of this package, "

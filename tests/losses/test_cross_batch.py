@@ -11,7 +11,6 @@ from tests.compiled import compiled
 from tests.gradients import gradients, slope_errors
 
 RIDGE = 0.05
-PAIR = gsp.losses.ContrastiveLoss()
 PAIR_LOSSES = {
     "contrastive": gsp.losses.ContrastiveLoss(normalization="ball"),
     "triplet": gsp.losses.TripletLoss(0.2),
@@ -109,24 +108,3 @@ def test_degenerate_batches_are_finite():
         assert np.isfinite(float(scalar(*inputs)))
         for gradient in gradients(scalar, *inputs):
             assert np.isfinite(gradient).all()
-
-
-def compute(labels, rows=11):
-    _, histograms, embeddings, _ = batch_of()
-    loss = CrossBatchLoss(PAIR_LOSSES["contrastive"])
-    return loss.compute(np.array(labels), histograms, embeddings[:rows])
-
-
-def test_what_does_not_fit_is_refused():
-    for call, arguments, error, message in [
-        (compute, ([3] * 11,), ValueError, "at least two classes"),
-        (compute, ([np.nan, *range(10)],), ValueError, "must not be NaN"),
-        (compute, (["a"] * 11,), TypeError, "`labels` must be numbers"),
-        (compute, ([0, 1],), ValueError, "`labels` and `histograms`"),
-        (compute, (range(11), 10), ValueError, "`histograms` and `targets`"),
-        (CrossBatchLoss, ("triplet",), TypeError, "must be a pair loss"),
-        (CrossBatchLoss, (PAIR, 0), ValueError, "`ridge` must be.*ridge=0"),
-        (CrossBatchLoss, (PAIR, 1.0, 1.5), TypeError, "`seed` must be an int"),
-    ]:
-        with pytest.raises(error, match=message):
-            call(*arguments)

@@ -134,18 +134,6 @@ def test_value_and_gradient_are_always_finite(case):
             assert np.all(np.isfinite(slope))
 
 
-def test_an_empty_batch_is_refused():
-    loss, nothing = gsp.losses.ContrastiveLoss(), np.ones((0, 3))
-    proxy_loss = gsp.losses.ProxyNCALoss()
-    for call in (
-        lambda: loss([], nothing),
-        lambda: loss.between([], nothing, [0], np.ones((1, 3))),
-        lambda: proxy_loss([], np.ones((0, 3, 1))),
-    ):
-        with pytest.raises(ValueError, match=r"` must have at least one row"):
-            call()
-
-
 def test_a_subclass_without_a_formula_names_its_method():
     for kind, method, inputs in (
         (PairLoss, "anchor_terms", np.eye(3)),

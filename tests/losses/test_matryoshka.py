@@ -10,7 +10,6 @@ from keras_gsp.losses.metric_loss import References, StepParts
 from tests.losses import proxy_oracle
 
 LABELS = np.array([0, 0, 1, 1, 2, 2])
-WRONG_SIZES = (2, 4), (4, 4), (), (4, 0), (4, 2.5)
 
 
 def embeddings(seed=0, size=8):
@@ -126,22 +125,3 @@ def test_an_export_serves_the_cut_embedding(tmp_path):
     files = tf.stack([tf.io.encode_png(image) for image in images])
     found = embed(image_bytes=files)["embedding"]
     np.testing.assert_allclose(found, index.gallery.embeddings, atol=1e-5)
-
-
-def test_errors():
-    inner = gsp.losses.ContrastiveLoss()
-    make = gsp.losses.MatryoshkaLoss
-    proxy_loss = make(gsp.losses.ProxyNCALoss(), (4, 2))
-    for call, arguments, message in (
-        *((make, (inner, sizes), "`sizes` must") for sizes in WRONG_SIZES),
-        (make, (gsp.losses.ZeroShotLoss(),), "`loss` must be a pair loss"),
-        (make(inner, (16, 4)), (LABELS, embeddings()), "embedding size, 8"),
-        (proxy_loss, (LABELS, embeddings()), "Train with `MetricLearner"),
-        (gsp.models.truncate_encoder, (make_encoder(), 0), "truncate_to=0"),
-        (gsp.models.truncate_encoder, (make_encoder(), 9), "truncate_to=9"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            call(*arguments)
-    for weights in ((1.0,), (1.0, 0.0)):
-        with pytest.raises(ValueError, match="`weights` must be 2 positive"):
-            make(inner, (4, 2), weights=weights)

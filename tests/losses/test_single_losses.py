@@ -100,10 +100,6 @@ def test_center_regularizer_is_that_of_the_loops(double_precision):
     np.testing.assert_array_equal(regularizer(equal), 0.0)
     np.testing.assert_array_equal(regularizer(equal[:, :1]), 0.0)
     np.testing.assert_array_equal(gradients(regularizer, equal)[0], 0.0)
-    with pytest.raises(ValueError, match="Received: weight=-0.1"):
-        gsp.losses.CenterRegularizer(-0.1)
-    with pytest.raises(ValueError, match=r"Received: shape \(4, 5\)"):
-        regularizer(np.ones((4, 5)))
 
 
 @every_proxy_case
@@ -125,17 +121,13 @@ def test_loss_inside_is_that_of_these_samples_alone(case):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_labels_out_of_range_and_wrong_shapes_are_refused():
+def test_labels_out_of_range_are_refused_or_nan():
     labels, similarities = batch()
     loss = gsp.losses.ProxyNCALoss()
     for wrong in (-1, NUM_CLASSES, 98_765_432_100):
         mixed = np.where(np.arange(8) == 3, wrong, labels)
         with pytest.raises(ValueError, match=rf"\[0, 5\).*{wrong}"):
             loss(mixed, similarities)
-    with pytest.raises(ValueError, match=r"Received: shape \(8, 5\)"):
-        loss(labels, similarities[..., 0])
-    with pytest.raises(ValueError, match="`labels` and `similarities`"):
-        loss(labels[:3], similarities)
     function = compiled(lambda y, s: loss(y, s))  # XLA cannot raise.
     assert np.isfinite(function(labels, similarities))
     labels[3] = NUM_CLASSES

@@ -92,17 +92,3 @@ def test_unknown_batch_size_in_a_graph():
     )
     with pytest.raises(tf.errors.InvalidArgumentError, match="0, 7"):
         graph(labels + 1, histograms, first_half)
-
-
-def test_bad_labels_are_refused():
-    _, histograms, table, _ = batch_of()
-    for labels, error, message in [
-        ([0, 7, 0, 7, 1, 1, 2, 2, 2], ValueError, r"in \[0, 7\).*labels="),
-        ([3] * 9, ValueError, "at least two classes"),
-        (["a"] * 9, TypeError, "`labels` must be numbers"),
-        ([0, 1], ValueError, "`labels` and `histograms`"),
-    ]:
-        with pytest.raises(error, match=message):
-            ZeroShotLoss().compute(np.array(labels), histograms, table)
-    with pytest.raises(TypeError, match="`seed` must be an int.*seed='a'"):
-        ZeroShotLoss(seed="a")

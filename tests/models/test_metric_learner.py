@@ -8,7 +8,6 @@ from keras import ops
 import keras_gsp as gsp
 from keras_gsp import layers, losses
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from keras_gsp.losses.metric_loss import MetricLoss
 from tests.compiled import first_on_jax, not_on_jax, on_tensorflow, slow_on
 
 NUM_CLASSES = 6
@@ -224,63 +223,6 @@ def test_evaluation_takes_pairs_of_unseen_classes():
 
 
 @not_on_jax
-def test_bad_arguments_are_refused():
-    for arguments, message in [
-        ({"regularizer_weight": 1.5}, "regularizer_weight=1.5"),
-        ({"anchor_weight": -1.0}, "anchor_weight=-1.0"),
-        ({"in_batch_weight": -0.1}, "in_batch_weight=-0.1"),
-        ({"in_batch_weight": 0.5}, "`in_batch_weight`.*=0.5"),
-        ({"regularizer": losses.ZeroShotLoss()}, "class_embeddings=None"),
-        (cross_batch(losses.ProxyAnchorLoss()), "proxies=None"),
-        ({"log_regularizer_share": True}, "`log_regularizer_share` needs"),
-        ({"batch_chunks": 0}, "batch_chunks=0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            gsp.models.MetricLearner(make_encoder(histogram=True), **arguments)
-
-
-@not_on_jax
-def test_parts_that_do_not_fit_the_loss_are_refused_at_compile():
-    class ListWise(MetricLoss):
-        def call(self, labels, embeddings):
-            return ops.sum(ops.square(embeddings), axis=-1)
-
-    with pytest.raises(ValueError, match="return_histogram=True"):
-        gsp.models.MetricLearner(make_encoder(histogram=False), **zero_shot())
-    for loss in ("mse", None, keras.losses.Huber()):
-        with pytest.raises(TypeError, match="pair loss or a proxy loss"):
-            learner_of(loss)
-    nca, memory = losses.ProxyNCALoss(), layers.EmbeddingMemory(48)
-    with pytest.raises(ValueError, match="ProxyNCALoss needs proxies"):
-        learner_of(nca)
-    with pytest.raises(ValueError, match="need a pair loss"):
-        learner_of(nca, proxies=proxies(), memory=memory)
-    with pytest.raises(ValueError, match="ListWise cannot use `proxies`"):
-        learner_of(ListWise(), proxies=proxies())
-    np.testing.assert_allclose(loss_value(learner_of(ListWise())), 1.0, 1e-5)
-
-
-@not_on_jax
-def test_batches_that_do_not_fit_are_refused():
-    loss = losses.ContrastiveLoss()
-    learner = make_learner("pairs", run_eagerly=True)
-    outputs = learner(IMAGES)
-    with pytest.raises(ValueError, match="no sample weights"):
-        learner.compute_loss(None, LABELS, outputs, np.ones(24))
-    with pytest.raises(ValueError, match="no sample weights"):
-        learner.train_on_batch(IMAGES, LABELS, np.ones(24))
-    with pytest.raises(ValueError, match="Received: 23 and 24"):
-        learner.compute_loss(None, LABELS[:-1], outputs, None)
-    for part, given in (
-        ("memory", layers.EmbeddingMemory(20)),
-        ("regularizer", losses.CrossBatchLoss(loss)),
-    ):
-        learner = learner_of(loss, **{part: given})
-        with pytest.raises(ValueError, match=f"`{part}` needs one class per"):
-            learner.compute_loss(None, np.eye(4, dtype=bool), outputs[:4])
-
-
-@not_on_jax
 @pytest.mark.parametrize(
     "inner", [losses.ContrastiveLoss(), losses.ProxyAnchorLoss()]
 )
@@ -319,12 +261,3 @@ def test_cross_batch_loss_fits_pooled_vectors_and_adds_up_two_halves(inner):
         rows = learner.proxies(rows) if inner.needs else rows
         expected += float(inner(LABELS[test], rows))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-
-
-@pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="others have these"
-)
-def test_what_pytorch_cannot_do_is_refused():
-    for option in ({"batch_chunks": 2}, {"log_regularizer_share": True}):
-        with pytest.raises(ValueError, match="needs TensorFlow or JAX"):
-            gsp.models.MetricLearner(make_encoder(histogram=True), **option)

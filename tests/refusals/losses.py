@@ -28,7 +28,7 @@ OUT_OF_RANGE = {
         "seed": [0.5],
     },
     "TripletLoss": {"margin": [-1]},
-    "ZeroShotLoss": {"ridge": [0], "scale": [0]},
+    "ZeroShotLoss": {"ridge": [0], "scale": [0], "seed": ["a"]},
 }
 
 
@@ -42,6 +42,29 @@ def between(labels, rows, excluded=None):
     )
 
 
+def histograms(rows=9):
+    return np.random.default_rng(0).dirichlet(np.ones(5), size=rows)
+
+
+def zero_shot(labels):
+    loss = losses.ZeroShotLoss()
+    return loss.compute(np.array(labels), histograms(), np.eye(7, 3))
+
+
+def cross_batch(labels, rows=9):
+    loss = losses.CrossBatchLoss(PAIR)
+    return loss.compute(np.array(labels), histograms(), np.ones((rows, 3)))
+
+
+def proxy_nca(labels, similarities):
+    return losses.ProxyNCALoss()(labels, similarities)
+
+
+def matryoshka(loss, sizes=(4, 2), **options):
+    return losses.MatryoshkaLoss(loss, sizes, **options)
+
+
+PAIR = losses.ContrastiveLoss()
 ROWS = [
     row
     for name, refused in OUT_OF_RANGE.items()
@@ -58,5 +81,55 @@ ROWS += [
         between,
         ([0, 1], np.ones((2, 3)), np.ones((2, 3), bool)),
         "`excluded` must have shape",
+    ),
+    (PAIR, ([], np.ones((0, 3))), "`embeddings` must have at least one row"),
+    (proxy_nca, ([], np.ones((0, 3, 1))), "` must have at least one row"),
+    (proxy_nca, ([0] * 8, np.ones((8, 5))), r"Received: shape \(8, 5\)"),
+    (proxy_nca, ([0] * 3, np.ones((8, 5, 1))), "`labels` and `similarities`"),
+    *out_of_range(losses.CenterRegularizer, {"weight": [-0.1]}),
+    (
+        losses.CenterRegularizer(),
+        (np.ones((4, 5)),),
+        r"Received: shape \(4, 5\)",
+    ),
+    (zero_shot, ([0, 7] * 4 + [1],), r"in \[0, 7\).*labels="),
+    (zero_shot, ([3] * 9,), "at least two classes"),
+    (zero_shot, (["a"] * 9,), "`labels` must be numbers"),
+    (zero_shot, ([0, 1],), "`labels` and `histograms`"),
+    (cross_batch, ([3] * 9,), "at least two classes"),
+    (cross_batch, ([np.nan, *range(8)],), "must not be NaN"),
+    (cross_batch, (["a"] * 9,), "`labels` must be numbers"),
+    (cross_batch, ([0, 1],), "`labels` and `embeddings`|`labels` and"),
+    (cross_batch, (range(9), 8), "`histograms` and `targets`"),
+    (losses.CrossBatchLoss, ("triplet",), "must be a pair loss"),
+    *out_of_range(
+        losses.CrossBatchLoss, {"ridge": [0], "seed": [1.5]}, pair_loss=PAIR
+    ),
+    *(
+        (loss, ([0, 1], np.eye(2)), r"MetricLearner\(regularizer=")
+        for loss in (losses.ZeroShotLoss(), losses.CrossBatchLoss(PAIR))
+    ),
+    *(
+        (matryoshka, (PAIR, sizes), "`sizes` must")
+        for sizes in ((), (4, 4), (2, 4), (4, 0), (4, 2.5))
+    ),
+    *(
+        (
+            matryoshka,
+            {"loss": PAIR, "weights": weights},
+            "`weights` must be 2 positive",
+        )
+        for weights in ((1.0,), (1.0, 0.0))
+    ),
+    (matryoshka, (losses.ZeroShotLoss(),), "`loss` must be a pair loss"),
+    (
+        matryoshka(PAIR, (16, 4)),
+        ([0, 1], np.eye(2, 8)),
+        "embedding size, 8",
+    ),
+    (
+        matryoshka(losses.ProxyNCALoss()),
+        ([0, 1], np.eye(2, 8)),
+        "Train with `MetricLearner",
     ),
 ]

@@ -5,7 +5,8 @@ import functools
 import keras
 import numpy as np
 
-from keras_gsp import layers, models
+from keras_gsp import layers, losses, models
+from keras_gsp.losses.metric_loss import MetricLoss
 from tests.refusals._rows import out_of_range
 
 
@@ -44,6 +45,36 @@ def multi_view(make=encoder, **options):
     return models.MultiView(make(), **options)
 
 
+def with_histogram(has_histogram=True):
+    pooling = layers.GeneralizedSumPooling(5, return_histogram=has_histogram)
+    return encoder(pooling=pooling, size=8)
+
+
+def learner(encoder=None, **arguments):
+    return models.MetricLearner(encoder or with_histogram(), **arguments)
+
+
+def compiled(loss, **arguments):
+    learner(**arguments).compile("sgd", loss=loss)
+
+
+def trained(labels=24, sample_weight=None):
+    model = learner()
+    model.compile("sgd", loss=PAIR, run_eagerly=True)
+    images = np.zeros((24, 16, 16, 3))
+    model.train_on_batch(images, np.arange(labels) // 4, sample_weight)
+
+
+class ListWise(MetricLoss):
+    """A loss that takes embeddings alone."""
+
+    def call(self, labels, embeddings):
+        return keras.ops.sum(keras.ops.square(embeddings), axis=-1)
+
+
+PAIR, NCA = losses.ContrastiveLoss(), losses.ProxyNCALoss()
+PROXIES = layers.ClassProxies(6)
+CROSS_BATCH = losses.CrossBatchLoss(PAIR)
 of_any_size = functools.partial(encoder, side=None)
 average = functools.partial(
     encoder, pooling=keras.layers.GlobalAveragePooling2D()
@@ -65,4 +96,53 @@ ROWS = [
     *out_of_range(multi_view, {"scales": [()]}),
     (multi_view, {"scales": (0.0,)}, "`scales` must be .*Received: scales=0.0"),
     (multi_view, {"scales": (1.0, 0.5)}, "images of any size.*16, 16"),
+    *out_of_range(
+        learner,
+        {
+            "regularizer_weight": [1.5],
+            "anchor_weight": [-1.0],
+            "in_batch_weight": [-0.1, 0.5],
+            "batch_chunks": [0],
+        },
+    ),
+    (
+        learner,
+        {"regularizer": losses.ZeroShotLoss()},
+        "class_embeddings=None",
+    ),
+    (learner, {"regularizer": losses.CrossBatchLoss(NCA)}, "proxies=None"),
+    (
+        learner,
+        {"encoder": with_histogram(False), "regularizer": CROSS_BATCH},
+        "return_histogram=True",
+    ),
+    (
+        learner,
+        {"log_regularizer_share": True},
+        "needs (a regularizer|TensorFlow or JAX)",
+    ),
+    *(
+        (compiled, (loss,), "pair loss or a proxy loss")
+        for loss in ("mse", None, keras.losses.Huber())
+    ),
+    (compiled, (CROSS_BATCH,), r"MetricLearner\(regularizer=CrossBatchLoss"),
+    (compiled, (NCA,), "ProxyNCALoss needs proxies"),
+    (
+        compiled,
+        {"loss": NCA, "proxies": PROXIES, "memory": layers.EmbeddingMemory(4)},
+        "need a pair loss",
+    ),
+    (
+        compiled,
+        {"loss": ListWise(), "proxies": PROXIES},
+        "ListWise cannot use `proxies`",
+    ),
+    (trained, (23,), "23"),
+    *(
+        (models.truncate_encoder, (encoder(), size), f"truncate_to={size}")
+        for size in (0, 9)
+    ),
+    (trained, {"sample_weight": np.ones(24)}, "no sample weights"),
 ]
+if keras.backend.backend() == "torch":
+    ROWS += [(learner, {"batch_chunks": 2}, "needs TensorFlow or JAX")]
