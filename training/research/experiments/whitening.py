@@ -15,7 +15,7 @@ whitening, with 95 % intervals over classes, each of which is tested once.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ from training.research.report import CommandSettings, Table, run_measurement
 from training.runs.raw_baseline import pooled
 
 BEST, WHITENED = "best pooling", "learned whitening"
+LDA = "LDA, scikit-learn"
+FORMS = "PCA", "PCA whitening", WHITENED, LDA, "Koo-Fu"
+DISCRIMINANT_SHRINKAGES = 0.1, 0.5, 0.9
 SCORES = {
     "untrained": "untrained",
     "map_at_r": "MAP@R",
@@ -139,59 +142,72 @@ def fold_sides(
     }
 
 
-def pca(size, shrinkage, rows, labels):
-    """Directions of largest variance, scaled to equal variances."""
-    layer = gsp.layers.Whitening(size, shrinkage=shrinkage)
-    layer.adapt(rows)
-    return layer
+def closed_forms(
+    rows: np.ndarray, labels: np.ndarray, size: int, shrinkages: Sequence[float]
+) -> dict[str, dict[float, tuple[np.ndarray, np.ndarray]]]:
+    """Mean and kernel of each form, by shrinkage.
 
+    One decomposition serves all shrinkages, which change eigenvalues alone.
+    Whitening is that of `gsp.layers.Whitening`.
+    """
+    from scipy.linalg import eigh
 
-def learned_whitening(size, shrinkage, rows, labels):
-    """The package's whitening with class labels."""
-    layer = gsp.layers.Whitening(size, shrinkage=shrinkage)
-    layer.adapt(rows, labels)
-    return layer
-
-
-def discriminants(size, shrinkage, rows, labels):
-    """Scikit-learn's linear discriminant analysis; one direction a class."""
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-
-    count = min(size, len(set(labels)) - 1)
-    analysis = LinearDiscriminantAnalysis(
-        solver="eigen", shrinkage=shrinkage, n_components=count
-    )
-    return analysis.fit(rows, labels).transform
-
-
-def koo_fu(size, shrinkage, rows, labels):
-    """Whitens within classes, keeps leading directions between classes."""
     rows = rows.astype("float64")
+    mean = rows.mean(axis=0)
     classes, codes, counts = np.unique(
         labels, return_inverse=True, return_counts=True
     )
-    means = np.zeros((len(classes), rows.shape[1]))
-    np.add.at(means, codes, rows)
-    means /= counts[:, None]
+    sums = np.zeros((len(classes), rows.shape[1]))
+    np.add.at(sums, codes, rows)
+    means = sums / counts[:, None]
     residuals = rows - means[codes]
+    total = np.cov(rows.T)
     within = residuals.T @ residuals / len(rows)
-    ridge = shrinkage * np.trace(within) / len(within)
-    values, vectors = np.linalg.eigh(within + ridge * np.eye(len(within)))
-    root = vectors / np.sqrt(values)
-    mean = rows.mean(axis=0)
-    between = np.sqrt(counts / len(rows))[:, None] * (means - mean) @ root
-    directions = np.linalg.svd(between, full_matrices=False)[2]
-    kernel = root @ directions[: min(size, len(classes) - 1)].T
-    return lambda new: (new - mean) @ kernel
+    variances, directions = np.linalg.eigh(total)
+    inner, basis = np.linalg.eigh(within)
+    turned = basis.T @ total @ basis
+    between = np.sqrt(counts)[:, None] * (means - mean) @ basis
+    largest = len(inner) - size, len(inner) - 1
+
+    def pca(shrinkage):
+        scale = _shrunk(variances, shrinkage) ** -0.5
+        return (directions * scale)[:, ::-1][:, :size]
+
+    def learned(shrinkage):
+        scale = _shrunk(inner, shrinkage) ** -0.5
+        leading = eigh(
+            scale[:, None] * turned * scale, subset_by_index=largest
+        )[1]
+        return basis * scale @ leading
+
+    def koo_fu(shrinkage):
+        scale = (inner + shrinkage * inner.mean()) ** -0.5
+        leading = np.linalg.svd(between * scale, full_matrices=False)[2]
+        return basis * scale @ leading[: min(size, len(classes) - 1)].T
+
+    forms = {"PCA whitening": pca, WHITENED: learned, "Koo-Fu": koo_fu}
+    kernels = {
+        name: {shrinkage: (mean, form(shrinkage)) for shrinkage in shrinkages}
+        for name, form in forms.items()
+    }
+    return {"PCA": {1.0: (mean, pca(1.0))}} | kernels
 
 
-FORMS: dict[str, Callable] = {
-    "PCA": pca,
-    "PCA whitening": pca,
-    WHITENED: learned_whitening,
-    "LDA, scikit-learn": discriminants,
-    "Koo-Fu": koo_fu,
-}
+def _shrunk(variances, shrinkage):
+    return (1.0 - shrinkage) * variances + shrinkage * variances.mean()
+
+
+def discriminants(
+    rows: np.ndarray, labels: np.ndarray, size: int, shrinkage: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scikit-learn's linear discriminant analysis; one direction a class."""
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    count = min(size, len({*labels}) - 1)
+    analysis = LinearDiscriminantAnalysis(
+        solver="eigen", shrinkage=shrinkage, n_components=count
+    ).fit(rows, labels)
+    return rows.mean(axis=0), analysis.scalings_[:, :count]
 
 
 def fold_rows(
@@ -200,7 +216,7 @@ def fold_rows(
     sides: dict,
     size: int,
     shrinkages: tuple[float, ...],
-    forms: tuple[str, ...] = tuple(FORMS),
+    forms: tuple[str, ...] = FORMS,
 ) -> dict[str, dict]:
     """Scores of each method on the test classes of a fold."""
 
@@ -221,14 +237,18 @@ def fold_rows(
 
     best, scores = validated(rows)
     methods = {"average": score(rows["average"]), BEST: scores}
-    fitted = sides["train"]
+    fitted = rows[best][sides["train"]], labels[sides["train"]]
+    kernels = closed_forms(*fitted, size, shrinkages)
+    kernels[LDA] = {
+        shrinkage: discriminants(*fitted, size, shrinkage)
+        for shrinkage in DISCRIMINANT_SHRINKAGES
+        if LDA in forms
+    }
     for name in forms:
-        candidates = {}
-        for shrinkage in (1.0,) if name == "PCA" else shrinkages:
-            fit = FORMS[name](
-                size, shrinkage, rows[best][fitted], labels[fitted]
-            )
-            candidates[shrinkage] = keras.ops.convert_to_numpy(fit(rows[best]))
+        candidates = {
+            shrinkage: (rows[best] - mean) @ kernel
+            for shrinkage, (mean, kernel) in kernels[name].items()
+        }
         methods[name] = validated(candidates)[1]
     return methods | {"classes": labels[sides["test"]]}
 

@@ -7,6 +7,7 @@ import pytest
 if keras.backend.backend() != "tensorflow":
     pytest.skip("experiments train on TensorFlow", allow_module_level=True)
 
+import keras_gsp as gsp
 from tests.training.datasets import layouts
 from training.research.experiments import (
     head_starts,
@@ -19,6 +20,7 @@ from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
 from training.runs.raw_baseline import POOLINGS
 
+WHITENED = whitening.WHITENED
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
@@ -130,16 +132,27 @@ def test_photographs_are_looked_at_twice(tmp_path, monkeypatch):
     assert smoke_run(two_looks, tmp_path, *options) == found  # kept
 
 
-def test_closed_forms_without_shrinkage_span_the_same_directions():
-    """Koo-Fu's are learned whitening's, but for what holds no class mean."""
+def test_closed_forms_are_those_of_the_package_and_of_scikit_learn():
     from scipy.linalg import subspace_angles
 
     labels = np.repeat(np.arange(9), 12)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(9, 24))[labels] + 2 * rng.normal(size=(108, 24))
-    ours, theirs = (
-        fit(8, 1e-9, rows, labels)
-        for fit in (whitening.learned_whitening, whitening.koo_fu)
-    )
-    kernel = theirs(np.eye(24)) - theirs(np.zeros((1, 24)))
-    assert subspace_angles(np.asarray(ours.kernel), kernel).max() < 1e-3
+    forms = whitening.closed_forms(rows, labels, 8, (0.3,))
+    for name, classes in (("PCA whitening", None), (WHITENED, labels)):
+        layer = gsp.layers.Whitening(8, shrinkage=0.3)
+        layer.adapt(rows, classes)
+        mean, kernel = forms[name][0.3]
+        unit = keras.utils.normalize((rows - mean) @ kernel)
+        expected = np.asarray(layer(rows))
+        np.testing.assert_allclose(
+            unit @ unit.T, expected @ expected.T, atol=1e-5
+        )
+    # Nearly without shrinkage Koo-Fu keeps the directions of the others.
+    forms = whitening.closed_forms(rows, labels, 8, (1e-9,))
+    kernel = forms["Koo-Fu"][1e-9][1]
+    for other in (
+        forms[WHITENED][1e-9][1],
+        whitening.discriminants(rows, labels, 8, 1e-9)[1],
+    ):
+        assert subspace_angles(kernel, other).max() < 1e-3
