@@ -33,7 +33,7 @@ from training.runs.raw_baseline import pooled
 BEST, WHITENED = "best pooling", "learned whitening"
 LDA = "LDA, scikit-learn"
 FORMS = "PCA", "PCA whitening", WHITENED, LDA, "Koo-Fu"
-DISCRIMINANT_SHRINKAGES = 0.1, 0.5, 0.9
+DISCRIMINANT_SHRINKAGES = 0.3, 0.8
 SCORES = {
     "untrained": "untrained",
     "map_at_r": "MAP@R",
@@ -62,7 +62,7 @@ class Settings(CommandSettings):
     """Folds over the classes, at least 2."""
     size: int = 128
     """Size of the embeddings of the closed forms."""
-    shrinkages: tuple[float, ...] = (0.1, 0.3, 0.5, 0.8, 0.95)
+    shrinkages: tuple[float, ...] = (0.1, 0.3, 0.8, 0.95)
     """Shrinkages of the closed forms."""
     keep: Path = Path("runs/features")
     """Folder of feature maps, which the same command reads again."""
