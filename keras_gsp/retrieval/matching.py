@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class MatchThreshold(WithConfig):
     for an unknown class, or for a known one, has a match at all. Without a
     gallery they count pairs of images, and a search makes a pair with every
     item: of 1,000 items one is near by chance far more often than one of 10.
+    Hence the `match` of an index follows its size: see `for_gallery`.
 
     Args:
         distance: largest Euclidean distance of a match, at least 0.
@@ -48,7 +50,7 @@ class MatchThreshold(WithConfig):
             another one refuse the threshold. `None`: unknown.
         gallery_size: items of the gallery. `None`: pairs count.
         acceptance: rows (rate, distance, share of the known, share of the
-            unknown searches that match), for several rates.
+            unknown searches that match), by rising rate.
 
     Example:
 
@@ -159,6 +161,41 @@ class MatchThreshold(WithConfig):
             space=space,
         )
 
+    def for_gallery(self, num_items: int) -> "MatchThreshold":
+        """Returns the threshold with the same rate in a gallery of this size.
+
+        If p is the chance that one item is a false match, a search of n items
+        has one with the chance 1 - (1 - p)^n, for items of other classes. A
+        gallery of another size keeps the rate with the distance where the
+        measured one has the rate 1 - (1 - rate)^(gallery_size / num_items).
+        Beyond what was measured there is a warning, and the distance is the
+        smallest or largest of `acceptance`. Pairs do not depend on the size.
+        """
+        if self.gallery_size in (None, num_items) or not self.acceptance:
+            return self
+        rows = np.array(self.acceptance)
+        growth = num_items / self.gallery_size
+        rates, unknown = -np.expm1(growth * np.log1p(-rows[:, [0, 3]])).T
+        if not rates[0] <= self.false_accept_rate <= rates[-1]:
+            warnings.warn(
+                "The size of the gallery is beyond what `match` was calibrated "
+                f"for, on {self.num_negative_pairs} searches of "
+                f"{self.gallery_size} items. Calibrate it again.",
+                stacklevel=3,
+            )
+        distance, accepted = (
+            float(np.interp(np.log(self.false_accept_rate), np.log(rates), one))
+            for one in rows[:, 1:3].T
+        )
+        acceptance = rates, rows[:, 1], rows[:, 2], unknown
+        return dataclasses.replace(
+            self,
+            distance=distance,
+            true_accept_rate=accepted,
+            gallery_size=int(num_items),
+            acceptance=tuple(map(tuple, np.transpose(acceptance).tolist())),
+        )
+
     def is_match(self, distances: Any) -> np.ndarray:
         """Returns which Euclidean distances, of any shape, are a match."""
         return np.asarray(distances) <= self.distance
@@ -173,7 +210,14 @@ class MatchThreshold(WithConfig):
             "| distance | known accepted | unknown accepted |",
             "| --- | --- | --- |",
         ]
-        for rate, distance, known, unknown in self.acceptance:
+        rows = np.array(self.acceptance).T
+        for rate in sorted({*RATES, self.false_accept_rate}):
+            if not rows[0, 0] <= rate <= rows[0, -1]:
+                continue
+            distance, known, unknown = (
+                np.interp(np.log(rate), np.log(rows[0]), one)
+                for one in rows[1:]
+            )
             cells = f"{distance:.4f}", f"{known:.3f}", f"{unknown:.3f}"
             mark = "**" if rate == self.false_accept_rate else ""
             marked = (f"{mark}{cell}{mark}" for cell in cells)
@@ -214,13 +258,14 @@ def _searched(gallery, embeddings, labels, rate, seed):
     beside = _nearest_of_class(embeddings, labels, sizes, seed)
     known = np.minimum(unknown, beside)[np.isfinite(beside)]
     _check_rate(rate, len(unknown), "held-out searches")
-    rates = {shown for shown in RATES if shown * len(unknown) >= 1}
-    rows = {}
-    unknown = np.sort(unknown)
-    for shown in sorted(rates | {rate}):
-        distance = _between(unknown, math.floor(shown * len(unknown)))
+    unknown, count, rows = np.sort(unknown), len(unknown), {}
+    # From one search in all to half of them, and the rates that are shown.
+    allowed = {k / count: k for k in _rising(count // 2)}
+    allowed |= {one: math.floor(one * count) for one in (*RATES, rate)}
+    for one in sorted(one for one in allowed if allowed[one]):
+        distance = _between(unknown, allowed[one])
         accepted = (np.mean(x <= distance) for x in (known, unknown))
-        rows[shown] = float(shown), distance, *map(float, accepted)
+        rows[one] = float(one), distance, *map(float, accepted)
     return {
         "distance": rows[rate][1],
         "false_accept_rate": float(rate),
@@ -230,6 +275,14 @@ def _searched(gallery, embeddings, labels, rate, seed):
         "gallery_size": len(gallery),
         "acceptance": tuple(rows.values()),
     }
+
+
+def _rising(most):
+    """Numbers up to one, each about a fifth larger than that before."""
+    number = 1
+    while number <= most:
+        yield number
+        number = max(number + 1, number * 6 // 5)
 
 
 def _nearest_of_class(embeddings, labels, sizes, seed):

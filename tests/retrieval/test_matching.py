@@ -89,6 +89,54 @@ def test_with_a_gallery_the_rate_counts_searches(rate):
     assert MatchThreshold.from_config(config) == match
 
 
+def searches_that_match(index, rows):
+    return index.search(rows, k=1).is_match.mean()
+
+
+@pytest.mark.parametrize("noise", [0.2, 0.6])
+@pytest.mark.parametrize("growth", [0.4, 5, 15])
+def test_the_distance_follows_the_size_of_the_gallery(noise, growth, tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(900), 5)
+    rows = rng.normal(size=(900, 16))[labels]
+    rows += noise * rng.normal(size=rows.shape)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    held, size = slice(2500, None), int(100 * growth)
+    index = ExactIndex(rows[:100], labels[:100])
+    index.match = MatchThreshold.calibrated(
+        rows[held], labels[held], gallery=index, false_accept_rate=0.05
+    )
+    assert searches_that_match(index, rows[held]) == 0.05
+    fixed = index.match.distance
+    if growth < 1:
+        index.delete(np.arange(size, 100))
+    else:
+        index.add(rows[100:size], labels[100:size], np.arange(100, size))
+    nearest = index.search(rows[held], k=1).distances
+    assert 0.025 < searches_that_match(index, rows[held]) < 0.075
+    assert (np.mean(nearest <= fixed) > 0.075) == (growth > 1)
+    # One step or many, here or after loading: the same distance.
+    index.save(tmp_path / "index")
+    loaded = ExactIndex.load(tmp_path / "index")
+    assert loaded.match == index.match and loaded.match.gallery_size == size
+    assert index.match.for_gallery(100).distance == pytest.approx(fixed)
+    assert f"**{index.match.distance:.4f}**" in index.match.table()
+
+
+def test_a_size_beyond_what_was_measured_is_warned_of():
+    points, labels = noisy_set(3, count=400, classes=80, noise=0.2)
+    index = ExactIndex(points[labels < 40], labels[labels < 40])
+    rows, names = points[labels >= 40], labels[labels >= 40]
+    index.match = MatchThreshold.calibrated(rows, names, gallery=index)
+    pairs = MatchThreshold.calibrated(rows, names, false_accept_rate=0.05)
+    far = 50 + np.random.default_rng(0).normal(size=(50_000, points.shape[1]))
+    index.add(far, ids=np.arange(1000, 51_000), labels=np.zeros(50_000, int))
+    with pytest.warns(UserWarning, match="Calibrate it again"):
+        assert index.search(rows[:1], 1).is_match is not None
+    index.match = pairs
+    assert index.match == pairs
+
+
 def test_bad_thresholds_and_rates_are_refused():
     for arguments, message in [
         ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),

@@ -77,8 +77,14 @@ class SearchIndex:
 
     @property
     def match(self) -> MatchThreshold | None:
-        """Threshold of `is_match`, saved with the gallery; may be assigned."""
-        return self._match
+        """Threshold of `is_match`, saved with the gallery; may be assigned.
+
+        One that was calibrated with a gallery follows the number of items.
+        """
+        match = self._match
+        if match is None or match.gallery_size is None or not len(self):
+            return match
+        return match.for_gallery(len(self))
 
     @match.setter
     def match(self, match: MatchThreshold | None) -> None:
