@@ -43,7 +43,7 @@ def read_until(path, is_over, answers, number):
         try:
             index = ExactIndex.load(path, mmap=number % 2 == 1)
             turns.add(check(index))
-        except Exception as error:
+        except (AssertionError, OSError, RuntimeError, ValueError) as error:
             failed.append(f"{type(error).__name__}: {error}")
         count += 1
     answers.put((count, len(turns), failed[:3]))
