@@ -1,9 +1,12 @@
 """A folder of photographs, searched by photographs."""
 
+import contextlib
+import dataclasses
 import io
 import itertools
 import json
 import os
+import unicodedata
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +18,12 @@ import numpy as np
 from keras_gsp.data.image_set import image_folder
 from keras_gsp.data.listed_files import image_root
 from keras_gsp.data.preprocessing import preprocessing_of
+from keras_gsp.retrieval.folder_changes import (
+    FolderChanges,
+    Version,
+    folder_changes,
+    image_versions,
+)
 from keras_gsp.retrieval.index.columns import blocks_of, checked_items
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.faiss_index import FaissIndex
@@ -28,22 +37,25 @@ from keras_gsp.retrieval.serving.artefact_facts import (
 )
 from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
-from keras_gsp.retrieval.serving.served_encoder import ServedEncoder, boxes_of
+from keras_gsp.retrieval.serving.served_encoder import OK, ServedEncoder
 from keras_gsp.retrieval.space import check_space
+from keras_gsp.storage.one_process import one_process
 from keras_gsp.storage.whole import reading, whole_version
 
-ENCODER, GALLERY = "encoder.keras", "index"
-_KINDS = {one.kind: one for one in (ExactIndex, FaissIndex, ScannIndex)}
-# Files that are read, decoded and embedded at once.
-BLOCK = 64
+ENCODER, GALLERY, VERSIONS = "encoder.keras", "index", "versions.json"
+_ENGINES = {
+    engine.kind: engine for engine in (ExactIndex, FaissIndex, ScannIndex)
+}
+# Files of which `sync` adds the embeddings at once.
+SYNCED = 256
 
 
 class Retriever:
     """Finds photographs like a photograph: an encoder and its index.
 
-    Ids are paths relative to the folder, `"cats/1.jpg"`; the label of a file
-    is its folder, `"cats"`, the empty string at the top. Images are read as
-    the encoder expects, by Pillow, on every backend.
+    Ids are paths relative to the folder, `"cats/1.jpg"`, of files elsewhere
+    the whole path; the label of a file is its folder, `"cats"`, the empty
+    string at the top. Images are read as the encoder expects, on every backend.
 
     Args:
         encoder: built Keras model, images to embeddings.
@@ -90,7 +102,10 @@ class Retriever:
         )
         self._options = options
         self.encoder, self.index = encoder, index
-        self.folder = None
+        self.folder: Path | None = None
+        # Of the files that were embedded whole, and where all is saved.
+        self._versions: dict[str, Version] = {}
+        self._saved_at: Path | None = None
         if folder is not None:
             self.folder = Path(os.path.abspath(image_root(folder)))
 
@@ -110,7 +125,11 @@ class Retriever:
         """
         index = ExactIndex() if index is None else index
         retriever = cls(encoder, index, folder=path, **options)
-        retriever.add(image_folder(path).paths or ())
+        with warnings.catch_warnings():
+            # Labels are of no use to a search: a flat folder is as good.
+            warnings.filterwarnings("ignore", ".* images lie in ")
+            images = image_folder(path)
+        retriever.add(images.paths)
         return retriever
 
     def __len__(self) -> int:
@@ -118,31 +137,42 @@ class Retriever:
 
     def search(
         self,
-        query: Any,
+        query: Any = None,
         k: int = 10,
         *,
         box: Any = None,
+        like: Any = None,
+        unlike: Any = None,
         **options: Any,
     ) -> Neighbors:
         """Finds the photographs most like one photograph, or several.
 
         Args:
-            query: name of an image file, its bytes, a PIL image, pixels
-                (height, width, channels), uint8, or a list of these. A list of
-                lists, of one length, has several photographs of each thing: an
-                item is as near as the nearest of them.
+            query: name of an image file or id of an item, bytes of a file, a
+                PIL image, pixels (height, width, channels), uint8, or a list
+                of these. A list of lists, of one length, has several
+                photographs of each thing: an item is as near as the nearest of
+                them. May be `None` beside `like`.
             k: number of neighbors, at least 1.
             box: part to search with, in pixels of the upright image: x, y,
                 width, height, of all photographs or one for each. It is cut
                 as whole images are, by default to the central square.
-            **options: those of the index's `search`: `group_by`, `where`, ...
+            like: photographs, as for `query`, to find more of.
+            unlike: photographs to find fewer of.
+            **options: those of the index's `search`: `group_by`, `where`,
+                `within`, `diversity`, ...
 
         Raises:
-            FileNotFoundError: no such file.
+            FileNotFoundError: neither such a file nor such an id.
             ValueError: an image that cannot be read, a box outside of it, of
                 less than a pixel or not of four numbers; things of different
                 numbers of photographs.
         """
+        for name, examples in (("like", like), ("unlike", unlike)):
+            if examples is not None:
+                options[name] = self._examples(examples)
+        if query is None:
+            return self.index.search(None, k, **options)
         queries = query if isinstance(query, list | tuple) else [query]
         lengths = {
             len(x) if isinstance(x, list | tuple) else None for x in queries
@@ -164,9 +194,9 @@ class Retriever:
         """Embeds a list of images, as for `search`; (images, size), float32."""
         if isinstance(images, str | Path | bytes):
             images = [images]
-        embeddings, status = self._embedded(images, box)
+        embeddings, status = self._embedded(images, _boxes(box, len(images)))
         for number, word in enumerate(status):
-            if word != "ok":
+            if word != OK:
                 name = images[number]
                 if not isinstance(name, str | Path):
                     name = f"image {number}"
@@ -175,6 +205,15 @@ class Retriever:
                     f"hold their `box`. Received: {name}: {word}."
                 )
         return embeddings
+
+    def path(self, name: Any) -> Path | None:
+        """Returns the file of an id, `None` if it is not there."""
+        root = self.folder or Path()
+        for form in ("NFC", "NFD"):  # Ids are composed, names on disks both.
+            file = root / unicodedata.normalize(form, str(name))
+            if file.is_file():
+                return file
+        return None
 
     def add(
         self,
@@ -186,7 +225,8 @@ class Retriever:
     ) -> None:
         """Adds photographs, or replaces those with the same ids.
 
-        Names of files that cannot be read are left out, with a warning that
+        `files` are names of files, or ids of items to embed again. Those that
+        cannot be read are left out, with a warning that
         names them; if all are, it is a `ValueError`. `labels` are by default
         the names of their folders, `attributes` as for `upsert` of an index,
         `boxes` the part of each, as for `search`.
@@ -196,14 +236,13 @@ class Retriever:
             raise ValueError("`files` must hold an image. Received: no file.")
         ids = [self._id(file) for file in files]
         if labels is None:
-            parents = [Path(name).parent.as_posix() for name in ids]
-            labels = ["" if one == "." else one for one in parents]
+            labels = [_label(name) for name in ids]
         nothing = np.zeros((len(ids), 1))
         columns = checked_items(nothing, labels, ids, attributes)[1]
-        embeddings, status = self._embedded(files, boxes)
-        is_read = np.array(status, object) == "ok"
+        versions = [_version(self._file(file)) for file in files]
+        rows, status = self._embedded(files, _boxes(boxes, len(files)))
         pairs = zip(ids, status, strict=True)
-        bad = [f"{name} ({one})" for name, one in pairs if one != "ok"]
+        bad = [f"{name} ({word})" for name, word in pairs if word != OK]
         words = "; ".join(bad[:5])
         if len(bad) == len(files):
             raise ValueError(
@@ -213,18 +252,100 @@ class Retriever:
         if bad:
             text = f"{len(bad)} of {len(files)} files cannot be read: {words}"
             warnings.warn(text, stacklevel=2)
-        is_first = not len(self.index)
-        columns = {name: column[is_read] for name, column in columns.items()}
-        kept, known = columns.pop("id"), columns.pop("label")
-        self.index.upsert(embeddings[is_read], known, kept, columns)
-        if is_first:
-            self.index.space = self._served.space
-            if isinstance(self.index, GalleryIndex):
-                self.index.preprocessing = preprocessing_of(self.encoder)
+        self._put(rows, status, columns)
+        for name, word, version in zip(ids, status, versions, strict=True):
+            self._versions.pop(name, None)
+            if word == OK and boxes is None and not os.path.isabs(name):
+                self._versions[name] = version
 
     def delete(self, ids: Any) -> int:
         """Removes photographs by id and returns their number."""
         return self.index.delete(ids)
+
+    def sync(self, folder: str | Path | None = None) -> FolderChanges:
+        """Brings the index in step with the files of the folder.
+
+        Embeds files that are new and those whose size or time has changed
+        since they were embedded, with their labels and attributes, and deletes
+        the items of files that are gone. Files that could not be read are tried
+        again. Items of other places, and boxes of files, stay as they are. An
+        interrupted call is finished by the next one. It changes what is in
+        memory: `save` it.
+
+        Args:
+            folder: where the photographs are now; `None`: as before.
+
+        Returns:
+            `FolderChanges`: the names that were added, embedded again, deleted,
+            and those that failed, with the reason. Its text is a sentence.
+
+        Raises:
+            FileNotFoundError: no folder, or one without images, as of a disk
+                that is not mounted, while the index has some.
+            RuntimeError: another process is at work on the same saved
+                collection; the error names it.
+            ValueError: no folder is known, or new files in an index with
+                attributes, which `add` takes.
+        """
+        if folder is not None:
+            self.folder = Path(os.path.abspath(image_root(folder)))
+        if self.folder is None:
+            raise ValueError("`folder` must be given. Received: folder=None.")
+        with contextlib.ExitStack() as stack:
+            if self._saved_at is not None:
+                stack.enter_context(one_process(self._saved_at))
+            return self._synced(image_versions(self.folder))
+
+    def _synced(self, present):
+        """Carries out what `sync` says for the files that are present."""
+        ids = set(self.index.ids().tolist()) if len(self.index) else set()
+        known = {k: v for k, v in self._versions.items() if k in ids}
+        if known and not present:
+            raise FileNotFoundError(
+                "`folder` must hold images. Received: "
+                f"{str(self.folder)!r} without one, where the index has "
+                f"{len(known):,}; is it mounted? `delete` removes items."
+            )
+        # Of items without a version the file is unknown.
+        others = ids - known.keys()
+        changes = folder_changes(
+            known, {k: v for k, (_, v) in present.items() if k not in others}
+        )
+        attributes = {*self.index._dtypes} - {"id", "label"} if ids else ()
+        if changes.added and attributes:
+            raise ValueError(
+                f"`sync` must know the attributes {sorted(attributes)} of new "
+                f"files: `add` them. Received: {changes.added[0]!r}, ..."
+            )
+        self.delete(list(changes.deleted))
+        failed: dict[str, str] = {}
+        for is_new, names in enumerate((changes.changed, changes.added)):
+            for some in blocks_of(names, SYNCED):
+                failed |= self._read_again(some, present, is_new)
+        for name in (*changes.deleted, *failed):
+            self._versions.pop(name, None)
+        return dataclasses.replace(
+            changes,
+            added=tuple(x for x in changes.added if x not in failed),
+            changed=tuple(x for x in changes.changed if x not in failed),
+            failed=failed,
+        )
+
+    def _read_again(self, names, present, is_new):
+        """Embeds files of the folder; what failed, with the reason."""
+        labels, attributes = [_label(name) for name in names], {}
+        if not is_new:
+            _, labels, ids, attributes = self.index.items(list(names))
+            names = ids.tolist()
+        files = [Path(present[name][0]) for name in names]
+        rows, status = self._served.embed(files)
+        columns = checked_items(rows, labels, list(names), attributes)[1]
+        self._put(rows, status, columns)
+        self._versions |= {name: present[name][1] for name in names}
+        pairs = zip(names, status, strict=True)
+        failed = {name: word for name, word in pairs if word != OK}
+        self.delete(list(failed))  # What they held is another picture.
+        return failed
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes encoder, index and canaries, not the photographs.
@@ -235,12 +356,16 @@ class Retriever:
         check_space(self.encoder, index)
         with whole_version(path, overwrite=overwrite) as folder:
             self.encoder.save(folder / ENCODER)
+            text = json.dumps(self._versions)
+            (folder / VERSIONS).write_text(text, encoding="utf-8")
             (folder / GALLERY).mkdir()
             index.write_files(folder / GALLERY)
             if canaries := self._canaries():
-                Canaries.of(self._served, index, canaries).save(folder)
+                space = self._served.space
+                Canaries.of(self.embed, index, canaries, space).save(folder)
             facts = exported_facts(self._served) | {"options": self._options}
             write_facts(folder, facts | {"gallery_size": len(index)})
+        self._saved_at = Path(path)
 
     @classmethod
     def load(
@@ -256,8 +381,12 @@ class Retriever:
                 )
             encoder = keras.saving.load_model(saved / ENCODER, compile=False)
             facts = (saved / GALLERY / INDEX).read_text(encoding="utf-8")
-            index = _KINDS[json.loads(facts)["kind"]].load(saved / GALLERY)
-        return cls(encoder, index, folder=folder, **options)
+            index = _ENGINES[json.loads(facts)["kind"]].load(saved / GALLERY)
+            versions = json.loads((saved / VERSIONS).read_text("utf-8"))
+        retriever = cls(encoder, index, folder=folder, **options)
+        retriever._versions = {k: tuple(v) for k, v in versions.items()}
+        retriever._saved_at = Path(path)
+        return retriever
 
     def export(self, path: str | Path, **options: Any) -> None:
         """Writes a SavedModel that searches; options of `export_retriever`."""
@@ -280,7 +409,8 @@ class Retriever:
         """Some gallery files by id, `None` where they are not here."""
         ids, root = self.index.ids(), self.folder or Path()
         ids = ids[:: -(-len(ids) // MOST) or 1].tolist()
-        files = {k: root / k for k in ids if (root / k).is_file()}
+        paths = {name: self.path(name) for name in ids}
+        files = {name: file for name, file in paths.items() if file is not None}
         if not files:
             if ids:
                 warnings.warn(
@@ -290,7 +420,7 @@ class Retriever:
                 )
             return None
         # Items may be boxes of their files.
-        found, _ = self._embedded([*files.values()])
+        found, _ = self._served.embed([*files.values()])
         stored = self.index.items([*files])[0]
         is_same = moves(found, stored) <= MOVED
         if not is_same.all():
@@ -301,39 +431,109 @@ class Retriever:
             )
         return dict(itertools.compress(files.items(), is_same)) or None
 
+    def _put(self, rows, status, columns):
+        """Adds the items whose status is "ok"."""
+        is_read = np.array([word == OK for word in status])
+        if not is_read.any():
+            return
+        is_first = not len(self.index)
+        columns = {name: column[is_read] for name, column in columns.items()}
+        ids, labels = columns.pop("id"), columns.pop("label")
+        self.index.upsert(rows[is_read], labels, ids, columns)
+        if is_first:
+            self.index.space = self._served.space
+            if isinstance(self.index, GalleryIndex):
+                self.index.preprocessing = preprocessing_of(self.encoder)
+
+    def _file(self, name):
+        """The file of a name or of an id."""
+        if not Path(name).is_file() and (file := self.path(name)) is not None:
+            return file
+        return Path(name)
+
     def _id(self, file):
         """The path below the folder, or as it is given."""
-        if self.folder is not None:
-            file = Path(file)
+        file, root = self._file(file), self.folder
+        if root is not None:
             for real in (os.path.abspath, os.path.realpath):
-                place, root = Path(real(file.parent)), real(self.folder)
-                if place.is_relative_to(root):
-                    return (place / file.name).relative_to(root).as_posix()
-        return Path(file).as_posix()
+                folder, below = Path(real(file.parent)), real(root)
+                if folder.is_relative_to(below):
+                    file = (folder / file.name).relative_to(below)
+                    return unicodedata.normalize("NFC", file.as_posix())
+            file = Path(os.path.abspath(file))
+        return file.as_posix()
 
-    def _embedded(self, images, box=None):
-        """Embeddings and status of each image, a block at a time."""
-        nothing = np.zeros((0, self._served.embedding_size), "float32")
-        rows, status = [nothing], []
-        size = 1 if None in self._served.image_shape else BLOCK
-        boxes = boxes_of(box, len(images))
-        for some in blocks_of(np.arange(len(images)), size):
-            contents = [_contents(images[i]) for i in some]
-            found, words = self._served.embedded_files(contents, boxes[some])
-            rows.append(found)
-            status += words
-        return np.concatenate(rows), status
+    def _examples(self, examples):
+        """Ids of items, or embeddings where some are none."""
+        if not isinstance(examples, list | tuple):
+            examples = [examples]
+        if all(isinstance(one, str) for one in examples) and len(self.index):
+            known = self.index.items(list(examples))[2].tolist()
+            if set(known) == set(examples):
+                return list(examples)
+        return self.embed(examples)
+
+    def _embedded(self, images, boxes=None):
+        """Embeddings and status of each image; ids without a file are known."""
+        stored, files = {}, []
+        for number, image in enumerate(images):
+            if not isinstance(image, str | Path):
+                files.append(_contents(image))
+                continue
+            file = self._file(image)
+            files.append(file)
+            if file.is_file():
+                continue
+            if boxes is None and len(self.index):
+                rows = self.index.items([str(image)])[0]
+                stored |= {number: row for row in rows}
+            if number not in stored:
+                is_folder = file.is_dir()
+                raise (IsADirectoryError if is_folder else FileNotFoundError)(
+                    "An image must be a file or an id of the collection. "
+                    f"Received: {str(image)!r}, which is "
+                    f"{'a folder' if is_folder else 'neither'}."
+                )
+        rows, status = self._served.embed(files, boxes)
+        for number, row in stored.items():
+            rows[number], status[number] = row, OK
+        return rows, status
+
+
+def _label(name):
+    """The folder of a file: its class."""
+    parent = Path(name).parent.as_posix()
+    return "" if parent == "." or os.path.isabs(name) else parent
+
+
+def _version(file):
+    status = os.stat(file)
+    return status.st_size, status.st_mtime_ns
+
+
+def _boxes(box, count):
+    """x, y, width and height, (count, 4), of one for all or one for each."""
+    if box is None:
+        return None
+    boxes = np.asarray(box, "float32")
+    is_it = boxes.shape in ((4,), (count, 4)) and np.isfinite(boxes).all()
+    # (0, 0, 1, 1) is the whole image in shares, not its first pixel.
+    if not is_it or (boxes[..., 2:] < 1).any() or (boxes <= 1).all(-1).any():
+        raise ValueError(
+            "`box` must be four numbers in pixels, x, y, width and height, the "
+            "last two at least 1, not shares, or so many for each of the "
+            f"{count} images. Received: box={box!r}."
+        )
+    return np.broadcast_to(boxes, (count, 4))
 
 
 def _contents(image):
     """The bytes of an image file; pixels become a PNG file."""
     if isinstance(image, bytes | bytearray):
         return bytes(image)
-    if isinstance(image, str | Path):
-        return Path(image).read_bytes()
     from PIL import Image, ImageOps
 
-    if hasattr(image, "getexif"):
+    if isinstance(image, Image.Image):
         if image.mode[0] in "IF":
             raise TypeError(
                 "A PIL image must have 8 bits a channel. Received: "
@@ -350,5 +550,6 @@ def _contents(image):
             f"{pixels.dtype} of shape {pixels.shape}."
         )
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG", compress_level=1)
+    squeezed = pixels[..., 0] if pixels.shape[2] == 1 else pixels
+    Image.fromarray(squeezed).save(file, "PNG", compress_level=1)
     return file.getvalue()

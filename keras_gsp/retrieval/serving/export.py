@@ -155,7 +155,13 @@ def export_retriever(
             f"{served.embedding_size}. Received: {index.embedding_size}."
         )
     checked_match(index.match, served.space)
-    carried = None if canaries is None else Canaries.of(served, index, canaries)
+    carried = None
+    if canaries is not None:
+
+        def embed(images):
+            return served.embedded_bytes(tf.constant(images))[0].numpy()
+
+        carried = Canaries.of(embed, index, canaries, served.space)
     gallery = _ServedGallery(index, neighbors, within)
     facts = exported_facts(served) | gallery.facts
     _write_saved_model(served, gallery, facts, path, carried)

@@ -52,37 +52,6 @@ def evaluation_window(
     return window
 
 
-def boxed_window(
-    box: Tensor, inside: Callable[[Tensor, Tensor], Tensor]
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Returns `inside` for the part of an image in a box, int32.
-
-    x, y, width and height, zeros for all of it. One outside of the image is an
-    InvalidArgumentError of TensorFlow when it runs.
-    """
-
-    def window(height, width):
-        is_in = are_inside(box, tf.stack([height, width]))
-        whole = [0, 0, width, height]
-        is_in = tf.debugging.Assert(is_in, ["box"])
-        with tf.control_dependencies([is_in]):
-            x, y, across, down = tf.unstack(
-                tf.where(tf.reduce_any(box != 0), box, whole)
-            )
-            return inside(down, across) + tf.stack([y, x, 0, 0])
-
-    return window
-
-
-def are_inside(boxes: Tensor, sides: Tensor) -> Tensor:
-    """Whether boxes (..., 4) lie in images of sides (..., 2), or are zeros."""
-    starts, lengths = boxes[..., :2], boxes[..., 2:]
-    ends = tf.cast(sides[..., ::-1], boxes.dtype)
-    are_in = (starts >= 0) & (lengths > 0) & (starts + lengths <= ends)
-    is_none = tf.reduce_all(boxes == 0, axis=-1)
-    return is_none | tf.reduce_all(are_in, axis=-1)
-
-
 def upright_sides(contents: Tensor) -> Tensor:
     """Returns height and width of a file's upright image, (2,) int64."""
     header = tf.cast(_header_function()(contents), "int64")

@@ -1,7 +1,10 @@
-"""What an export serves: an encoder, and how its images are prepared."""
+"""What is served: an encoder, and how its images are read."""
 
 import dataclasses
 import functools
+import math
+import warnings
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -9,11 +12,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp._checks import check_count
+from keras_gsp._compat import layers_at_any_depth
 from keras_gsp._encoding import embedding_of, embedding_tensor
 from keras_gsp._tensor import Tensor
-from keras_gsp.data.crops import boxed_window as boxed_on_host
-from keras_gsp.data.decoding import MAX_PIXELS
+from keras_gsp.data.crops import boxed_window
+from keras_gsp.data.decoding import MAX_PIXELS, WHITE, image_size
 from keras_gsp.data.preprocessing import (
     Preprocessing,
     agreed,
@@ -22,8 +25,6 @@ from keras_gsp.data.preprocessing import (
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.serving.graph_decoding import (
-    are_inside,
-    boxed_window,
     cut_encoded,
     evaluation_window,
     tf,
@@ -35,13 +36,33 @@ from keras_gsp.retrieval.space import check_space, space_fingerprint
 OK = "ok"
 UNREADABLE = "unreadable: not a whole JPEG, PNG, 24-bit BMP or WebP image"
 NOT_FINITE = "failed: the embedding is not finite"
+# Files that are read, decoded and embedded at once.
+BLOCK = 64
+# Layers of networks of `keras.applications` that take scaled pixels.
+_UNSCALED = {
+    "out_relu": "MobileNetV2",
+    "conv_pw_13_relu": "MobileNet",
+    "conv5_block3_out": "ResNet",
+    "post_relu": "ResNetV2",
+    "block5_conv3": "VGG",
+    "mixed10": "InceptionV3",
+    "conv_7b_ac": "InceptionResNetV2",
+    "block14_sepconv2_act": "Xception",
+    "conv5_block16_concat": "DenseNet",
+}
 
 
 class ServedEncoder:
-    """Decodes and embeds images: the common part of all exports.
+    """Reads and embeds images: the common part of `Retriever` and exports.
 
     `needs_tensorflow`: whether it is exported; `export_encoder` describes the
     other options.
+
+    Attributes:
+        encoder: with LoRA factors merged.
+        space: fingerprint of the encoder's space.
+        preprocessing: how images are cut, of encoder, index or options.
+        image_shape: height, width and channels; `None`: the image's own.
     """
 
     def __init__(
@@ -61,81 +82,107 @@ class ServedEncoder:
             raise RuntimeError(
                 "An export needs the backend tensorflow. "
                 f"Received: {backend!r}. Save the encoder as .keras and "
-                "export it where KERAS_BACKEND=tensorflow."
+                "export it where KERAS_BACKEND=tensorflow; install TensorFlow "
+                "with `pip install 'keras-gsp[tf]'`."
             )
-        check_count(max_pixels=max_pixels)
         self.metadata, self.overwrite = metadata or {}, overwrite
         check_space(encoder, index)
         # Merged weights differ from those that made the index by rounding.
         self.space = space_fingerprint(encoder)
         self.encoder = encoder = merge_lora(encoder)
-        # Height, width and channels.
         self.image_shape = _image_shape(encoder, image_size)
-        self.preprocessing = _expected_cut(
-            encoder, index, crop_fraction, self.image_shape, int(max_pixels)
+        self.preprocessing = _preprocessing(
+            encoder, index, crop_fraction, max_pixels, self.image_shape
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
+        if network := _unscaled_network(encoder):
+            warnings.warn(
+                f"`encoder` holds {network}, which takes scaled pixels, and no "
+                "layer that scales them: it receives [0, 255]. Build it with "
+                "`preprocessing=gsp.data.Preprocessing.for_application(...)`, "
+                "or put a `keras.layers.Rescaling` before it.",
+                stacklevel=3,
+            )
 
     @property
     def dtype(self) -> str:
         """Of the encoder's images."""
         return str(self.encoder.inputs[0].dtype)
 
-    @functools.cached_property
-    def decoded(self) -> Any:
-        """Decodes and cuts files as `gsp.data.image_batches` does.
+    def embed(
+        self, files: Sequence[Any], boxes: np.ndarray | None = None
+    ) -> tuple[np.ndarray, list[str]]:
+        """Embeds image files, on every backend.
 
-        A `tf.function` of strings and boxes (x, y, width, height; zeros for
-        all of an image) that returns images, uint8, black where unreadable,
-        and status, `"ok"` or an error. One image at a time of its own size.
+        Args:
+            files: a path, or the bytes of an image file, of each.
+            boxes: part of each, x, y, width and height in pixels, (files, 4);
+                zeros for all of it.
+
+        Returns:
+            Embeddings (files, embedding_size), float32, zeros where the status
+            of a file is not "ok"; and each status.
         """
-        expected, shape = self.preprocessing, self.image_shape
-        inside = evaluation_window(expected.crop_fraction)
-        is_open, limit = None in shape, expected.max_pixels
+        rows = np.zeros((len(files), self.embedding_size), "float32")
+        status = [OK] * len(files)
+        if boxes is None:
+            boxes = np.zeros((len(files), 4))
+        size = 1 if None in self.image_shape else BLOCK
+        with ThreadPoolExecutor() as threads:
 
-        def cut(content, box):
-            image = cut_encoded(
-                content,
-                boxed_window(box, inside),
-                None if is_open else shape[:2],
-                shorter_side=expected.shorter_side,
-                channels=shape[2],
-                max_pixels=limit,
-                background=expected.background,
-            )
-            return tf.io.serialize_tensor(image) if is_open else image
+            def started(first):
+                some = range(first, min(first + size, len(files)))
+                given = [(files[i], boxes[i]) for i in some]
+                return some, [threads.submit(self._pixels, *x) for x in given]
 
-        def decoded(contents, boxes):
-            given, boxes = boxes, _rounded(boxes)
-            nothing = tf.zeros([side or 1 for side in shape], "uint8")
-            if is_open:
-                nothing = tf.io.serialize_tensor(nothing)
-            with tf.device("/CPU:0"):
-                images, is_read = _each(cut, (contents, boxes), nothing)
-                status = tf.where(is_read, OK, UNREADABLE)
-                # Headers are only read where an image could not be.
-                status = tf.cond(
-                    tf.reduce_all(is_read),
-                    lambda: status,
-                    lambda: _reasons(contents, boxes, given, status, limit),
-                )
-            if is_open:
-                content = tf.where(is_read[0], images[0], nothing)
-                images = tf.io.parse_tensor(content, "uint8")[None]
-            return tf.ensure_shape(images, (None, *shape)), status
+            block = started(0)
+            while block[0]:
+                some, tasks = block
+                block = started(some.stop)  # while this one is embedded
+                read = {}
+                for i, task in zip(some, tasks, strict=True):
+                    image, status[i] = task.result()
+                    if status[i] == OK:
+                        read[i] = image
+                if read:
+                    rows[[*read]] = self._predicted(np.stack([*read.values()]))
+        for i in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
+            rows[i], status[i] = 0.0, NOT_FINITE
+        return rows, status
 
-        specs = tf.TensorSpec([None], "string"), tf.TensorSpec([None, 4])
-        return tf.function(decoded, input_signature=specs, autograph=False)
+    def _pixels(self, file, box):
+        """Pixels of a file, `None` if it is refused, and its status."""
+        cut, window = self.preprocessing, None
+        if np.any(box):
+            window = partial(boxed_window, box, cut.window)
+        try:
+            contents = file if isinstance(file, bytes) else file.read_bytes()
+            num_pixels = math.prod(image_size(contents))
+            if num_pixels > cut.max_pixels:
+                words = f"too large: {num_pixels} pixels, the limit is "
+                return None, f"{words}{cut.max_pixels}"
+            return cut.decode(contents, window), OK
+        except OSError as error:
+            return None, f"unreadable: {error.strerror or error}"
+        except ValueError as error:
+            is_box = str(error).startswith("outside of")
+            return None, str(error) if is_box else UNREADABLE
+
+    def _predicted(self, images):
+        """Embeddings of images, (images, embedding_size)."""
+        # A backend compiles for few numbers of images.
+        count = len(images)
+        padded = 1 << (count - 1).bit_length()
+        images = np.resize(images, (padded, *images.shape[1:]))
+        outputs = self.encoder.predict_on_batch(images.astype(self.dtype))
+        rows = keras.ops.convert_to_numpy(embedding_of(outputs))
+        return rows[:count].astype("float32")
 
     def embedded_bytes(self, image_bytes: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeds files (batch,); also returns the status of each.
-
-        Rows of other files than those whose status is "ok" are zeros.
-        """
+        """As `embed` inside a graph, of strings (batch,)."""
 
         def embedded(contents):
-            boxes = tf.zeros([tf.size(contents), 4])
-            images, status = self.decoded(contents, boxes)
+            images, status = self.decoded(contents)
             rows = self._answer(tf.cast(images, self.dtype))
             return tf.cast(rows, "float32"), status
 
@@ -155,42 +202,48 @@ class ServedEncoder:
         status = tf.where((status == OK) & ~is_finite, NOT_FINITE, status)
         return tf.where((status == OK)[:, None], rows, 0.0), status
 
-    def embedded_files(
-        self, contents: list[bytes], boxes: np.ndarray
-    ) -> tuple[np.ndarray, list[str]]:
-        """Returns embeddings, float32, and the status of each file.
+    @functools.cached_property
+    def decoded(self) -> Any:
+        """Decodes and cuts files in a graph, to the pixels of `embed`.
 
-        One file at a time where images keep their own size. Pillow reads
-        them, on every backend.
+        A `tf.function` of strings that returns images, uint8, black where
+        unreadable, and status. One image at a time of its own size.
         """
-        with ThreadPoolExecutor() as threads:
-            read = list(threads.map(self._read, contents, boxes.tolist()))
-        images, status = zip(*read, strict=True)
-        outputs = self.encoder.predict_on_batch(
-            np.stack(images).astype(self.dtype)
-        )
-        rows = keras.ops.convert_to_numpy(embedding_of(outputs))
-        words = list(status)
-        for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)):
-            if words[row] == OK:
-                words[row] = NOT_FINITE
-        return rows.astype("float32"), words
+        cut, shape = self.preprocessing, self.image_shape
+        is_open = None in shape
 
-    def _read(self, contents, box):
-        """Pixels and status of a file; black where it cannot be read."""
-        window = None
-        if any(box):
-            window = partial(boxed_on_host, box, self.preprocessing.window)
-        try:
-            return self.preprocessing.decode(contents, window), OK
-        except ValueError as error:
-            nothing = np.zeros([side or 1 for side in self.image_shape], "u1")
-            # Of `contents` it says their length, which makes no reason.
-            reason = "no whole image of a known format"
-            if not str(error).startswith("`contents`"):
-                reason = str(error)
-            is_box = reason.startswith("outside of")
-            return nothing, reason if is_box else f"unreadable: {reason}"
+        def read(content):
+            image = cut_encoded(
+                content,
+                evaluation_window(cut.crop_fraction),
+                None if is_open else shape[:2],
+                shorter_side=cut.shorter_side,
+                channels=shape[2],
+                max_pixels=cut.max_pixels,
+                background=cut.background,
+            )
+            return tf.io.serialize_tensor(image) if is_open else image
+
+        def decoded(contents):
+            nothing = tf.zeros([side or 1 for side in shape], "uint8")
+            if is_open:
+                nothing = tf.io.serialize_tensor(nothing)
+            with tf.device("/CPU:0"):
+                images, is_read = _each(read, contents, nothing)
+                status = tf.where(is_read, OK, UNREADABLE)
+                # Headers are only read where an image could not be.
+                status = tf.cond(
+                    tf.reduce_all(is_read),
+                    lambda: status,
+                    lambda: _reasons(contents, status, cut.max_pixels),
+                )
+            if is_open:
+                content = tf.where(is_read[0], images[0], nothing)
+                images = tf.io.parse_tensor(content, "uint8")[None]
+            return tf.ensure_shape(images, (None, *shape)), status
+
+        spec = tf.TensorSpec([None], "string")
+        return tf.function(decoded, input_signature=[spec], autograph=False)
 
     @functools.cached_property
     def _answer(self) -> Any:
@@ -202,35 +255,8 @@ class ServedEncoder:
         return tf.function(answer, input_signature=[spec], autograph=False)
 
 
-def boxes_of(box: Any, count: int) -> np.ndarray:
-    """x, y, width and height, (count, 4), float32; zeros for whole images.
-
-    From one for all images or one for each; `ValueError` for others.
-    """
-    if box is None:
-        return np.zeros((count, 4), "float32")
-    found = np.asarray(box, "float32")
-    is_it = found.shape in ((4,), (count, 4)) and np.isfinite(found).all()
-    # (0, 0, 1, 1) is the whole image in shares, not its first pixel.
-    if not is_it or (found[..., 2:] < 1).any() or (found <= 1).all(-1).any():
-        raise ValueError(
-            "`box` must be four numbers in pixels, x, y, width and height, the "
-            "last two at least 1, not shares, or so many for each of the "
-            f"{count} images. Received: box={box!r}."
-        )
-    return np.broadcast_to(found, (count, 4))
-
-
-def _rounded(boxes):
-    """Whole pixels; a box that is smaller than one becomes too large."""
-    is_given = tf.reduce_any(boxes != 0, axis=1, keepdims=True)
-    is_small = is_given & ~tf.reduce_all(boxes[:, 2:] >= 1, 1, keepdims=True)
-    refused = tf.constant([0, 0, 2**30, 2**30], "int32")
-    return tf.where(is_small, refused, tf.cast(tf.round(boxes), "int32"))
-
-
-def _expected_cut(encoder, index, crop_fraction, shape, max_pixels):
-    """The preprocessing; the largest centered square if unknown."""
+def _preprocessing(encoder, index, crop_fraction, max_pixels, image_shape):
+    """That of encoder or index; else of the options, by default the square."""
     if crop_fraction not in ("auto", None) and (
         isinstance(crop_fraction, str) or not 0 < crop_fraction <= 1
     ):
@@ -238,24 +264,42 @@ def _expected_cut(encoder, index, crop_fraction, shape, max_pixels):
             '`crop_fraction` must be in (0, 1], None or "auto". '
             f"Received: crop_fraction={crop_fraction!r}."
         )
-    *sides, channels = shape
-    size = tuple(sides)
+    *size, channels = image_shape
     of_index = getattr(index, "preprocessing", None)
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
+    options: dict = {"channels": channels, "max_pixels": max_pixels}
     if expected is None:
         fraction = 1.0 if crop_fraction == "auto" else crop_fraction
-        expected = Preprocessing(size, fraction and max(size) / fraction)
-        crop_fraction = "auto"
+        side = None if fraction is None else max(size) / fraction
+        return Preprocessing(tuple(size), side, background=WHITE, **options)
     is_cut = crop_fraction in ("auto", expected.crop_fraction)
-    if not is_cut or (expected.height, expected.width) != size:
+    if not is_cut or [expected.height, expected.width] != size:
         raise ValueError(
             "`image_size` and `crop_fraction` must be those of the encoder's "
             "or the index's preprocessing. Received: "
-            f"image_size={size}, crop_fraction={crop_fraction}, {expected}."
+            f"image_size={tuple(size)}, crop_fraction={crop_fraction}, "
+            f"{expected}."
         )
-    return dataclasses.replace(
-        expected, channels=channels, max_pixels=max_pixels
-    )
+    return dataclasses.replace(expected, **options)
+
+
+def _unscaled_network(encoder):
+    """Name of a known network that nobody scales pixels for, or `None`."""
+    layers = list(layers_at_any_depth(encoder))
+    scaling = keras.layers.Rescaling, keras.layers.Normalization
+    if any(isinstance(layer, scaling) for layer in layers) or any(
+        not isinstance(operation, keras.layers.Layer)
+        for operation in getattr(encoder, "operations", ())
+    ):
+        return None
+    for layer in layers:
+        if layer.name in _UNSCALED:
+            return _UNSCALED[layer.name]
+        if type(layer).__module__.startswith("keras_hub.") and type(
+            layer
+        ).__name__.endswith("Backbone"):
+            return type(layer).__name__
+    return None
 
 
 def _image_shape(encoder, image_size):
@@ -285,41 +329,32 @@ def _image_shape(encoder, image_size):
     return *sizes, channels
 
 
-def _reasons(contents, boxes, given, status, max_pixels):
-    """Replaces the status of images refused for their size or their box."""
-    nothing = tf.zeros([2], "int64")
-    sides, is_read = _each(upright_sides, (contents,), nothing)
-
-    def text(rows):
-        words = tf.strings.as_string(rows, shortest=rows.dtype.is_floating)
-        return tf.strings.reduce_join(words, 1, separator=", ")
-
-    message = "outside of its (" + text(sides[:, ::-1]) + ") pixels: box=("
-    message += text(given) + ")"
-    is_bad = is_read & ~are_inside(boxes, sides)
-    status = tf.where(is_bad, message, status)
+def _reasons(contents, status, max_pixels):
+    """Replaces the status of images refused for their size."""
+    sides, is_read = _each(upright_sides, contents, tf.zeros([2], "int64"))
     pixels = tf.reduce_prod(sides, axis=1)
     words = tf.strings.as_string(pixels)
     message = "too large: " + words + f" pixels, the limit is {max_pixels}"
     return tf.where(is_read & (pixels > max_pixels), message, status)
 
 
-def _each(function, inputs, nothing):
+def _each(function, contents, nothing):
     """Maps each string; one that raises gives `nothing` and `False`."""
     # TensorFlow's decoders raise, which ends a whole batch. Inside a tf.data
     # pipeline an element that raises can be dropped instead.
-    count = tf.size(inputs[0], out_type="int64")
-    elements = tf.data.Dataset.from_tensor_slices((tf.range(count), *inputs))
+    count = tf.size(contents, out_type="int64")
+    elements = tf.data.Dataset.from_tensor_slices((tf.range(count), contents))
     mapped = elements.map(
-        lambda place, *given: (place, function(*given)),
+        lambda position, content: (position, function(content)),
         num_parallel_calls=tf.data.AUTOTUNE,
     ).ignore_errors(log_warning=False)
     # One more element keeps the pipeline from being empty.
     last = tf.data.Dataset.from_tensors((count, nothing))
     mapped = mapped.concatenate(last).batch(count + 1)
-    places, values = mapped.get_single_element()
-    places, shape = places[:, None], tf.shape(values, "int64")
+    positions, values = mapped.get_single_element()
+    positions, shape = positions[:, None], tf.shape(values, "int64")
     shape = tf.concat([[count + 1], shape[1:]], 0)
-    values = tf.scatter_nd(places, values, shape)
-    is_mapped = tf.scatter_nd(places, tf.ones_like(places[:, 0]), [count + 1])
+    values = tf.scatter_nd(positions, values, shape)
+    ones = tf.ones_like(positions[:, 0])
+    is_mapped = tf.scatter_nd(positions, ones, [count + 1])
     return values[:-1], is_mapped[:-1] > 0
