@@ -17,6 +17,8 @@ from keras_gsp.retrieval.index.exact import ExactIndex
 NEIGHBORS = 20
 # Largest distance of copies as a share of that, on photographs of birds.
 LARGEST_SHARE = 0.6
+# Smallest distance to the last neighbor that counts, as a share of the median.
+LEAST_RADIUS = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +149,8 @@ def _surroundings(rows, group, last):
         dimension = math.log(last / middle) / growth
         chance = (2 / ((last - 1) * len(items))) ** (1 / dimension)
         share = min(share, chance)
-    return near[:, -1], share
+    # Many copies hide what is around them.
+    return np.maximum(near[:, -1], LEAST_RADIUS * np.median(near[:, -1])), share
 
 
 def _connected(pairs, count):

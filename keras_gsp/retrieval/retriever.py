@@ -486,7 +486,8 @@ class Retriever:
                 continue
             if boxes is None and len(self.index):
                 rows = self.index.items([str(image)])[0]
-                stored |= {number: row for row in rows}
+                if len(rows):
+                    stored[number] = rows[0]
             if number not in stored:
                 is_folder = file.is_dir()
                 raise (IsADirectoryError if is_folder else FileNotFoundError)(

@@ -1,6 +1,8 @@
 """Retriever: folders, files and pictures in, named photographs out."""
 
+import contextlib
 import shutil
+import warnings
 
 import keras
 import numpy as np
@@ -140,6 +142,60 @@ def test_photographs_come_and_go(photos, encoder):
     assert bare.index.ids().tolist() == [(photos / "top.png").as_posix()]
 
 
+def test_ids_are_photographs_too(photos, encoder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    retriever = Retriever.from_folder(photos, encoder)
+    found = retriever.search("cat/2.png", k=1)
+    assert found.ids[0, 0] == "cat/2.png"
+    retriever.add(["cat/2.png", "dog/small/1.png"])
+    assert sorted(retriever.index.ids()) == sorted(PLACES)
+    assert retriever.path("cat/2.png") == photos / "cat" / "2.png"
+    # A file from elsewhere has an id, a picture and no class.
+    elsewhere = tmp_path / "new.png"
+    shutil.copy(photos / "top.png", elsewhere)
+    retriever.add("new.png")
+    assert retriever.path(str(elsewhere)) == elsewhere
+    monkeypatch.chdir("/")
+    found = retriever.search(str(elsewhere), k=2)
+    assert {*found.ids[0]} == {"top.png", elsewhere.as_posix()}
+    assert {*found.labels[0]} == {""}
+    (photos / "cat" / "1.png").unlink()  # its embedding is known
+    assert retriever.search("cat/1.png", k=1).distances[0, 0] == 0
+    liked = retriever.search(like=["cat/2.png"], k=4)
+    other = retriever.search(like=[photos / "cat" / "2.png"], k=5)
+    assert liked.ids[0].tolist() == other.ids[0, 1:].tolist()
+    far = retriever.search("top.png", 1, unlike=[photos / "top.png"])
+    assert len(far) == 1
+
+
+def test_a_network_that_nobody_scales_for_is_warned_of():
+    network = keras.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            keras.layers.Conv2D(4, 3),
+            keras.layers.ReLU(name="out_relu"),  # as in MobileNetV2
+        ]
+    )
+    for build, is_told in (
+        (lambda: gsp.models.build_encoder(network), True),
+        (lambda: keras.Sequential([network, keras.layers.Flatten()]), True),
+        (
+            lambda: keras.Sequential(
+                [keras.layers.Rescaling(1 / 127.5), network]
+            ),
+            False,
+        ),
+    ):
+        model = build()
+        model.build((None, 32, 32, 3))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with contextlib.suppress(ValueError):
+                Retriever(model, ExactIndex())
+        words = [str(one.message) for one in told]
+        assert any("MobileNetV2" in one for one in words) == is_told, words
+
+
 def test_an_archive_and_other_ways_to_a_folder_name_the_same_items(
     photos, encoder, tmp_path, monkeypatch
 ):
@@ -206,6 +262,7 @@ def test_wrong_calls_are_refused_by_name(photos, encoder, tmp_path):
         (retriever.search, [bad], ValueError, "bad.jpg: unreadable"),
         (retriever.search, [b"no"], ValueError, "image 0: unreadable"),
         (retriever.search, ["absent.jpg"], FileNotFoundError, "absent"),
+        (retriever.search, [photos], IsADirectoryError, "a folder"),
         (retriever.search, [np.zeros((5, 5, 3))], TypeError, "float64"),
         (retriever.add, [[bad]], ValueError, "bad.jpg .unreadable"),
         (retriever.add, [[]], ValueError, "no file"),

@@ -90,7 +90,7 @@ def graph_pixels(encoder, files, **options):
     """Pixels of files, as an export of the encoder decodes them."""
     contents = [Path(file).read_bytes() for file in files]
     served = ServedEncoder(encoder, **options)
-    return served.decoded(contents, np.zeros((len(files), 4)))[0].numpy()
+    return served.decoded(contents)[0].numpy()
 
 
 @pytest.fixture(
