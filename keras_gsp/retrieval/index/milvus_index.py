@@ -3,9 +3,6 @@
 import json
 import os
 import re
-import shutil
-import threading
-import weakref
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -47,17 +44,14 @@ DTYPES = {"VARCHAR": "U", "INT64": "int64", "DOUBLE": "float64"}
 PROPERTIES = KEPT | {"augmentation": ("augmentation", NeighborAugmentation)}
 # Words of Milvus's filters, which no attribute can have as its name.
 WORDS = "and or not in like is null exists iso interval true false"
-# The indexes of this process that share an embedded engine, by its path.
-_SHARING: dict[str, weakref.WeakSet["MilvusIndex"]] = {}
-_OPENING = threading.Lock()
 
 
 class MilvusIndex(SearchIndex):
     """Searches a gallery in Milvus, larger than memory or shared.
 
     Needs pymilvus (`pip install 'keras-gsp[milvus]'`). A path opens a database
-    embedded in this process, which no other process can open at the same
-    time; `http://host:19530` is a server or cluster.
+    embedded in this process, which no other process can open until it ends;
+    `http://host:19530` is a server or cluster.
 
     Milvus compares with all items until `build` was called.
 
@@ -118,10 +112,7 @@ class MilvusIndex(SearchIndex):
         self.uri, self.collection = os.fspath(uri), collection
         if "://" not in self.uri:  # the working directory may change
             self.uri = os.path.realpath(self.uri)
-        with _OPENING:
-            self._client: Any = _connected(self.uri, token, timeout)
-            if _is_path(self.uri):
-                _SHARING.setdefault(self.uri, weakref.WeakSet()).add(self)
+        self._client: Any = _connected(self.uri, token, timeout)
         self._threads = OneWriter()
         # Size of the embeddings, and Milvus's types of the columns by name.
         self._schema: tuple[int | None, dict[str, str]] = None, {}
@@ -191,21 +182,12 @@ class MilvusIndex(SearchIndex):
         return self._items([rows[one] for one in wanted if one in rows])
 
     def close(self) -> None:
-        """Closes the index; afterwards it answers no more.
-
-        Another process can open an embedded database when all its indexes
-        are closed.
-        """
+        """Closes the index; afterwards it answers no more."""
         for index in [] if self._augmented is None else self._augmented.rounds:
             index.close()
-        with _OPENING:
-            if self._client is not None:
-                self._client.close()
-            self._client = None
-            if self.uri in _SHARING:
-                _SHARING[self.uri].discard(self)
-                if not _SHARING[self.uri]:
-                    _stop(self.uri)
+        if self._client is not None:
+            self._client.close()
+        self._client = None
 
     @property
     def _dtypes(self):
@@ -343,7 +325,7 @@ class MilvusIndex(SearchIndex):
             raise RuntimeError(
                 "The index must be open, and its database be there. Received: "
                 f"{self.uri!r}, which was closed or removed; make another "
-                "`MilvusIndex`."
+                "`MilvusIndex`, for a removed database at another path."
             )
         try:
             return getattr(self._client, name)(self.collection, **arguments)
@@ -514,12 +496,6 @@ def _connected(uri, token, timeout):
                 "again, into another path."
             )
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
-        if uri in _SHARING and not os.path.exists(uri):
-            # It was removed; the engine has the old items, and writes them.
-            for index in _SHARING[uri]:
-                index._client = None
-            _stop(uri)
-            shutil.rmtree(uri, ignore_errors=True)
         advice = "no other process may have it open; for several: "
     try:
         return pymilvus.MilvusClient(uri, token=token or "", timeout=timeout)
@@ -529,14 +505,6 @@ def _connected(uri, token, timeout):
             "docker run -p 127.0.0.1:19530:19530 milvusdb/milvus milvus run "
             f"standalone. Received: {error}."
         ) from error
-
-
-def _stop(uri):
-    """Stops the embedded engine of a database."""
-    from milvus_lite.server_manager import server_manager_instance
-
-    del _SHARING[uri]
-    server_manager_instance.release_server(uri)
 
 
 def _is_path(uri):
