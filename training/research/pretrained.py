@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from training.research.studies import PICTURES, Study
+from training.research.studies import PICTURES, UNTRAINED, Study
 
 
 def kept_weights(study: Study) -> tuple[Path, ...]:
@@ -11,10 +11,9 @@ def kept_weights(study: Study) -> tuple[Path, ...]:
     Pretraining on another machine gives other weights, which move a row by
     points: a study reads the kept ones, in half precision.
     """
-    (data_dir,) = {recipe.data_dir for recipe in study.cells.values()}
     for number, file in enumerate(study.kept):
         if not file.exists():
-            _pretrain(file, number, data_dir)
+            _pretrain(file, number, study.cells[UNTRAINED].data_dir)
     return study.kept
 
 

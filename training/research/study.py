@@ -203,11 +203,11 @@ def run_study(command: StudyCommand) -> Path:
     study = _chosen(command)
     folder = command.runs / command.study
     study = replace(study, weights=kept_weights(study))
-    cells = {key: Cell(folder, study, key) for key in study.cells}
-    for key, cell in cells.items():
+    by_key = {key: Cell(folder, study, key) for key in study.cells}
+    for key, cell in by_key.items():
         check_sources(cell.recipe)
-        cell.rivals = [cells[one] for one in study.rivals(key)]
-    cells = [*cells.values()]
+        cell.rivals = [by_key[rival] for rival in study.rivals(key)]
+    cells = [*by_key.values()]
     # It imports Keras: not for an error or --help.
     from training.research.zero_shot_controls import controlled
 
@@ -215,10 +215,10 @@ def run_study(command: StudyCommand) -> Path:
     taken: set[Path] = set()
     while found := _next(cells, taken):
         cell, trial = found
-        key = _data_of(trial.recipe)
-        if key not in read:
-            read[key] = _read([r for c in cells for r in c.recipes()], key)
-        splits = _validated(trial.recipe, read[key], bool(cell.folds))
+        data = _data_of(trial.recipe)
+        if data not in read:
+            read[data] = _read([r for c in cells for r in c.recipes()], data)
+        splits = _validated(trial.recipe, read[data], bool(cell.folds))
         try:
             with controlled(cell.control):
                 trial.train(splits, keep=bool(cell.folds))

@@ -400,8 +400,10 @@ def _joined(name, runs, classes):
             row[key] = float(np.mean([x[key] for x in same]))
     base = f"{name.partition(',')[0] if name[:3] == 'raw' else 'GSP'}, whole"
     if name != base:
-        queries = [[run[k]["queries"] for run in runs] for k in (name, base)]
-        gain = gsp.metrics.paired_difference(*queries, classes)
+        scored, others = (
+            [run[k]["queries"] for run in runs] for k in (name, base)
+        )
+        gain = gsp.metrics.paired_difference(scored, others, classes)
         row["over"] = base
         row["gain"] = [gain[key] for key in ("difference", "low", "high")]
     return row
