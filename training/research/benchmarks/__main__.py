@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-BENCHMARKS = "digits", "pooling", "losses", "search", "step_share"
+BENCHMARKS = "digits", "pooling", "losses", "reading", "search", "step_share"
 
 
 def main() -> None:
