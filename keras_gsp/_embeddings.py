@@ -5,16 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_gsp._labels import (
-    as_host_array,
-    checked_labels,
-    joined_labels,
-    label_type,
-)
+from keras_gsp._labels import joined_labels, label_codes
 
 
 class SearchedSides(NamedTuple):
-    """Checked queries and gallery; codes from 0, or booleans of classes."""
+    """Checked queries and gallery, and their classes as codes from 0."""
 
     embeddings: np.ndarray
     codes: np.ndarray
@@ -29,13 +24,10 @@ def searched_sides(
     labels: Any,
     gallery_embeddings: Any = None,
     gallery_labels: Any = None,
-    *,
-    may_be_multiple: bool = False,
 ) -> SearchedSides:
     """Checks queries and gallery and numbers their classes consistently.
 
-    Arguments and errors are those of `retrieval_scores`; only where labels
-    `may_be_multiple` may they be (items, classes) booleans.
+    Arguments and errors are those of `retrieval_scores`.
     """
     embeddings = checked_embeddings(embeddings, "embeddings")
     if (gallery_embeddings is None) != (gallery_labels is None):
@@ -52,44 +44,23 @@ def searched_sides(
             "`embeddings` and `gallery_embeddings` must have the same size. "
             f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
         )
-    if may_be_multiple and _is_multiple(labels):
-        codes = gallery_codes = _checked_multiple(
-            labels, len(embeddings), "labels"
-        )
-        if gallery_labels is not None:
-            gallery_codes = _checked_multiple(
-                gallery_labels, len(gallery), "gallery_labels", codes.shape[1]
-            )
-        classes = list(range(codes.shape[1]))
-    else:
-        codes, gallery_codes, classes = _class_codes(
-            labels, len(embeddings), gallery_labels, len(gallery)
-        )
+    own_gallery = gallery_embeddings is None
+    labels, others = joined_labels(
+        labels,
+        labels if own_gallery else gallery_labels,
+        ("labels", "gallery_labels"),
+        (len(embeddings), len(gallery)),
+    )
+    both = labels if own_gallery else np.concatenate([labels, others])
+    codes, classes = label_codes(both)
     return SearchedSides(
         embeddings,
-        codes,
+        codes[: len(embeddings)],
         gallery,
-        gallery_codes,
-        gallery_embeddings is None,
-        classes,
+        codes[-len(gallery) :],
+        own_gallery,
+        classes.tolist(),
     )
-
-
-def _is_multiple(labels):
-    labels = as_host_array(labels)
-    return labels.dtype == bool and labels.ndim == 2 and labels.shape[1] > 1
-
-
-def _checked_multiple(labels, length, name, num_classes=None):
-    labels = as_host_array(labels)
-    wanted = labels.shape[1] if num_classes is None else num_classes
-    if labels.dtype != bool or labels.shape != (length, wanted):
-        raise ValueError(
-            f"`{name}` must be ({length}, {wanted}) booleans, as the labels "
-            f"of the other side. Received: {labels.dtype}, shape "
-            f"{labels.shape}."
-        )
-    return labels
 
 
 def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
@@ -118,25 +89,6 @@ def checked_embeddings(embeddings: Any, name: str = "embeddings") -> np.ndarray:
             f"{int(np.argmax(bad))}."
         )
     return embeddings
-
-
-def _class_codes(labels, length, gallery_labels, gallery_length):
-    """Class codes of queries and gallery from 0, and the labels of codes."""
-    labels = together = checked_labels(labels, length, "labels")
-    if gallery_labels is not None:
-        gallery_labels = checked_labels(
-            gallery_labels, gallery_length, "gallery_labels"
-        )
-        if label_type(labels) != label_type(gallery_labels):
-            raise TypeError(
-                "`labels` and `gallery_labels` must be of one type. Received: "
-                f"dtypes {labels.dtype} and {gallery_labels.dtype}."
-            )
-        together = joined_labels(labels, gallery_labels)
-    classes, codes = np.unique(together, return_inverse=True)
-    own = codes[:length]
-    others = own if gallery_labels is None else codes[length:]
-    return own, others, classes.tolist()
 
 
 def nearby_origin(low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -11,7 +11,12 @@ from keras import ops
 
 from keras_gsp._embeddings import checked_embeddings
 from keras_gsp._encoding import embedding_of, structure_of
-from keras_gsp._labels import as_host_array, checked_labels
+from keras_gsp._labels import (
+    as_host_array,
+    batch_labels,
+    checked_labels,
+    host_array,
+)
 from keras_gsp._processes import predictor
 
 
@@ -167,6 +172,41 @@ def check_spec(spec: Any, name: str, *, may_have_weights: bool = False) -> None:
             f"`{name}` must yield batches; end it with `.batch(64)`. "
             f"Received: elements of shapes {[tuple(one) for one in shapes]}."
         )
+
+
+def first_labels(dataset: Any) -> Any:
+    """Checks what `fit` trains on, and returns the labels of its first batch.
+
+    It must yield batches of images and integer labels. `None` for a data set
+    that is not read here: others than a `PyDataset`, unless JAX trains, which
+    would cut large labels and cannot raise in a step.
+    """
+    if hasattr(dataset, "shape") or isinstance(dataset, dict | list | tuple):
+        raise TypeError(
+            "Labels must be given beside arrays: `fit(images, labels)`. "
+            "Received: no labels."
+        )
+    spec = getattr(dataset, "element_spec", None)
+    if spec is not None:
+        check_spec(spec, "x", may_have_weights=True)
+        for part in keras.tree.flatten(spec[1]):
+            name = str(getattr(part.dtype, "name", part.dtype))
+            if not name.startswith(("int", "uint", "bool")):
+                raise TypeError(
+                    "Labels of a data set must be integers. Received: "
+                    f"{name}. Replace names by their position among all, and "
+                    "cast floats."
+                )
+    if isinstance(dataset, keras.utils.PyDataset):
+        batch = dataset[0]
+    elif spec is not None and keras.backend.backend() == "jax":
+        batch = next(iter(dataset), None)
+    else:
+        return None
+    if batch is None:
+        return None
+    check_pair(batch, "x", may_have_weights=True)
+    return batch_labels(host_array(batch[1]))
 
 
 def _as_array(values):

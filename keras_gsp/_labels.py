@@ -1,35 +1,40 @@
-"""Class codes of labels of any type, and NumPy arrays of any library's."""
+"""Labels at the door: integers or strings of any library become int32 numbers.
+
+Public calls pass labels through `checked_labels`, `label_codes`,
+`label_numbers` or `batch_labels`, once, on the host. What comes after compares
+integers and checks no more.
+"""
 
 import os
 from typing import Any
+from unicodedata import normalize
 
+import keras
 import numpy as np
 
+_INT32 = np.iinfo("int32")
 
-def label_codes(
-    labels: Any, name: str = "labels"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers class labels from 0, in the order of the sorted labels.
 
-    A backend may cut 64-bit labels or take no strings; it takes the codes.
+def checked_labels(
+    labels: Any, length: int | None = None, name: str = "labels"
+) -> np.ndarray:
+    """Returns labels, (items,) or (items, 1), as a flat int64 or string array.
+
+    Whole floats, as of a pandas column, become integers; strings are composed
+    (NFC).
 
     Args:
-        labels: (items,) or (items, 1): integers of any width, whole floats,
-            strings or UTF-8 bytes, in a list, a NumPy or pandas array or a
-            tensor of any library.
+        labels: integers, whole floats, strings, UTF-8 bytes or paths, in a
+            list, a NumPy or pandas array, or a tensor of any library.
+        length: the number of items, `None`: any.
         name: name of the labels in errors.
 
-    Returns:
-        (codes, values): int32 (items,), and the sorted labels of the codes,
-        `values[codes] == labels`.
-
     Raises:
-        TypeError: labels that are neither numbers nor strings, or mixed.
+        TypeError: neither numbers nor strings, or mixed ones.
         ValueError: another shape; NaN; fractions; floats too large to tell
-            neighboring whole numbers apart.
+            neighboring whole numbers apart; integers beyond int64.
     """
-    labels = as_host_array(labels, name)
-    labels = checked_labels(labels, len(labels) if labels.ndim else None, name)
+    labels = checked_values(labels, length, name)
     if labels.dtype.kind == "f":
         wrong = labels[(labels != np.floor(labels)) | np.isinf(labels)]
         if wrong.size:
@@ -45,9 +50,149 @@ def label_codes(
                 "whole numbers are told apart; pass integers or strings. "
                 f"Received: {np.abs(labels).max():.0f}."
             )
-        labels = labels.astype("int64")
-    values, codes = np.unique(labels, return_inverse=True)
+    if labels.dtype.kind in "uO":
+        raise ValueError(
+            f"`{name}` must fit into int64; pass larger ones as strings. "
+            f"Received: {labels.max()}."
+        )
+    return labels if labels.dtype.kind == "U" else labels.astype("int64")
+
+
+def checked_values(
+    values: Any, length: int | None, name: str = "values"
+) -> np.ndarray:
+    """Returns numbers or strings, (items,) or (items, 1), as a flat array.
+
+    Unsigned integers become int64 where that holds them, strings are composed.
+    `TypeError` for anything else, `ValueError` for another length or NaN.
+    """
+    values = as_host_array(values, name)
+    if value_type(values) is None:
+        raise TypeError(
+            f"`{name}` must be numbers or strings. "
+            f"Received: dtype {values.dtype}."
+        )
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or length not in (None, len(values)):
+        raise ValueError(
+            f"`{name}` must have one entry for each item, ({length},) or "
+            f"({length}, 1). Received: shape {tuple(values.shape)}."
+        )
+    if values.dtype.kind == "u" and values.max(initial=0) < 2**63:
+        values = values.astype("int64")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise ValueError(
+            f"`{name}` must not be NaN. Received: {np.isnan(values).sum()} NaN "
+            f"of {len(values)}."
+        )
+    is_text = values.dtype.kind == "U" and values.size
+    if is_text and np.ascontiguousarray(values).view("uint32").max() > 127:
+        values = np.array([composed(value) for value in values.tolist()])
+    return values
+
+
+def label_codes(
+    labels: Any, name: str = "labels"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers class labels from 0, in the order of the sorted labels.
+
+    Returns (codes, values): int32 (items,), and the sorted labels of the codes,
+    `values[codes] == labels`. Arguments and errors are those of
+    `checked_labels`.
+    """
+    values, codes = np.unique(
+        checked_labels(labels, None, name), return_inverse=True
+    )
     return codes.astype("int32"), values
+
+
+def label_numbers(
+    labels: Any, ignored: int | None = None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns labels as int32, and the labels of codes or `None`.
+
+    Integers of 32 bits stay as they are; of others and of strings the codes
+    are taken. `ignored` stays as it is, and is no code.
+    """
+    labels = checked_labels(labels)
+    if labels.dtype.kind == "i" and _are_small(labels):
+        return labels.astype("int32"), None
+    codes, values = label_codes(labels)
+    if ignored is not None:
+        codes += max(0, ignored + 1)
+        if labels.dtype.kind == "i":
+            codes[labels == ignored] = ignored
+    return codes, values
+
+
+def host_numbers(labels: Any, ignored: int | None = None) -> Any:
+    """Returns labels as int32 numbers; tensors as they are."""
+    return label_numbers(labels, ignored)[0] if is_host(labels) else labels
+
+
+def numbered_together(
+    labels: Any, other_labels: Any, ignored: int | None = None
+) -> tuple[Any, Any]:
+    """Returns two arrays of labels as int32 numbers that agree.
+
+    Where one is a tensor, the other must have numbers of 32 bits.
+    """
+    if not (is_host(labels) and is_host(other_labels)):
+        return batch_labels(labels), batch_labels(other_labels)
+    labels, others = joined_labels(labels, other_labels)
+    numbers = label_numbers(np.concatenate([labels, others]), ignored)[0]
+    return numbers[: len(labels)], numbers[len(labels) :]
+
+
+def joined_labels(
+    labels: Any,
+    other_labels: Any,
+    names: tuple[str, str] = ("labels", "reference_labels"),
+    lengths: tuple[int | None, int | None] = (None, None),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns two arrays of checked labels, of one type."""
+    checked = checked_labels(labels, lengths[0], names[0])
+    others = checked_labels(other_labels, lengths[1], names[1])
+    if checked.dtype.kind != others.dtype.kind:
+        raise TypeError(
+            f"`{names[0]}` and `{names[1]}` must be of one type. Received: "
+            f"dtypes {checked.dtype} and {others.dtype}."
+        )
+    return checked, others
+
+
+def batch_labels(labels: Any) -> Any:
+    """Returns the labels of one batch as int32; tensors as they are.
+
+    Codes would differ between batches: `TypeError` for strings, `ValueError`
+    for integers beyond 32 bits.
+    """
+    if not is_host(labels):
+        return labels
+    numbers = checked_labels(labels)
+    advice = "Replace them by `numpy.unique(labels, return_inverse=True)[1]`."
+    if numbers.dtype.kind == "U":
+        raise TypeError(
+            f"Labels of a batch must be numbers. Received: strings. {advice}"
+        )
+    if not _are_small(numbers):
+        raise ValueError(
+            "Labels of a batch must fit into 32 bits. Received: "
+            f"{np.abs(numbers).max()}. {advice}"
+        )
+    return numbers.astype("int32")
+
+
+def is_host(labels: Any) -> bool:
+    """Whether labels are no tensor of the backend."""
+    is_symbolic = isinstance(labels, keras.KerasTensor | keras.Variable)
+    return not (is_symbolic or keras.ops.is_tensor(labels))
+
+
+def composed(text: str) -> str:
+    """Returns text in Unicode's composed form (NFC)."""
+    return str(text) if text.isascii() else normalize("NFC", text)
 
 
 def host_array(values: Any) -> np.ndarray:
@@ -79,53 +224,18 @@ def as_host_array(values: Any, name: str = "values") -> np.ndarray:
     return array
 
 
-def checked_labels(
-    labels: Any, length: int | None, name: str = "labels"
-) -> np.ndarray:
-    """Returns labels, (items,) or (items, 1), as a flat array.
-
-    Unsigned integers become int64 where that holds them. `TypeError` for
-    neither numbers nor strings, `ValueError` for another length or NaN.
-    """
-    labels = as_host_array(labels, name)
-    if label_type(labels) is None:
-        raise TypeError(
-            f"`{name}` must be numbers or strings. "
-            f"Received: dtype {labels.dtype}."
-        )
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.shape != (length,):
-        raise ValueError(
-            f"`{name}` must have one entry for each item, ({length},) or "
-            f"({length}, 1). Received: shape {tuple(labels.shape)}."
-        )
-    if labels.dtype.kind == "u" and labels.max(initial=0) < 2**63:
-        labels = labels.astype("int64")
-    if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise ValueError(
-            f"`{name}` must not be NaN. Received: {np.isnan(labels).sum()} NaN "
-            f"of {length}."
-        )
-    return labels
-
-
-def joined_labels(*parts: np.ndarray) -> np.ndarray:
-    """Concatenates checked labels without loss.
-
-    NumPy promotes int64 beside uint64 to float64, where large ids collide.
-    """
-    if {"int64", "uint64"} <= {part.dtype.name for part in parts}:
-        return np.concatenate([part.astype(object) for part in parts])
-    return np.concatenate(parts)
-
-
-def label_type(labels: np.ndarray) -> type | None:
+def value_type(values: np.ndarray) -> type | None:
     """Returns int, float or str; None for anything else."""
     types = {"b": int, "i": int, "u": int, "f": float, "U": str}
-    if labels.dtype == object:  # Integers that no integer type holds.
-        return int if labels.size and all(map(_is_int, labels.flat)) else None
-    return types.get(labels.dtype.kind)
+    if values.dtype == object:  # Integers that no integer type holds.
+        return int if values.size and all(map(_is_int, values.flat)) else None
+    return types.get(values.dtype.kind)
+
+
+def _are_small(labels):
+    """Whether 32 bits hold all of these integers."""
+    low, high = labels.min(initial=0), labels.max(initial=0)
+    return _INT32.min <= low and high <= _INT32.max
 
 
 def _is_int(value):

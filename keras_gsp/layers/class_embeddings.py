@@ -6,8 +6,9 @@ from keras import constraints, initializers, regularizers, saving
 
 from keras_gsp._checks import check_count
 from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.labels import class_indices, numeric_labels, rows_of
+from keras_gsp.ops.labels import class_indices, rows_of
 
 
 @saving.register_keras_serializable(package="keras_gsp")
@@ -70,7 +71,7 @@ class ClassEmbeddings(ConfiguredLayer):
 
     def __call__(self, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer; host labels are checked before Keras cuts them."""
-        return super().__call__(numeric_labels(labels), *args, **kwargs)
+        return super().__call__(batch_labels(labels), *args, **kwargs)
 
     def build(self, input_shape: tuple | None = None) -> None:
         """Creates the table, (num_classes, embedding_size)."""

@@ -8,8 +8,9 @@ from keras import ops
 
 from keras_gsp._checks import check_count, check_integer, require
 from keras_gsp._configured import ConfiguredLayer, known_size
+from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.labels import check_same_length, flat_labels, numeric_labels
+from keras_gsp.ops.labels import check_same_length, flat_labels
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -77,7 +78,7 @@ class EmbeddingMemory(ConfiguredLayer):
     ) -> Any:
         """Calls the layer; host labels are checked before Keras cuts them."""
         if labels is not None:
-            labels = numeric_labels(labels)
+            labels = batch_labels(labels)
         return super().__call__(embeddings, labels, **kwargs)
 
     def build(

@@ -8,7 +8,8 @@ from keras import ops
 
 from keras_gsp._checks import check_count, check_interval
 from keras_gsp._configured import ConfiguredLayer
-from keras_gsp._embeddings import checked_embeddings, checked_labels
+from keras_gsp._embeddings import checked_embeddings
+from keras_gsp._labels import checked_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.precision import at_least_float32, full_matmul

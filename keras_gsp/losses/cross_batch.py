@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_gsp._checks import check_positive, check_seed
+from keras_gsp._labels import host_numbers
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import Regularizer, StepParts
 from keras_gsp.losses.pairwise import nan_if_unlabeled
@@ -15,7 +16,6 @@ from keras_gsp.ops.labels import (
     check_same_length,
     first_occurrences,
     flat_labels,
-    host_codes,
 )
 from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.ridge import cross_half_prediction
@@ -85,7 +85,7 @@ class CrossBatchLoss(Regularizer):
         """Returns the loss of a batch, a scalar: the sum over its two halves.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or floats.
+            labels: (batch,) or (batch, 1), integers or strings.
             histograms: (batch, num_prototypes), rows that sum to 1.
             embeddings: (batch, embedding_size), fitted and expressed.
             first_half: (batch,), boolean, the samples of the first half; no
@@ -93,8 +93,8 @@ class CrossBatchLoss(Regularizer):
                 `class_disjoint_halves`, whose errors apply.
 
         Raises:
-            TypeError: labels that are strings, `first_half` not boolean, a
-                proxy loss.
+            TypeError: labels that are neither integers nor strings,
+                `first_half` not boolean, a proxy loss.
             ValueError: labels that are NaN, wrong shapes.
         """
         if self.pair_loss.needs:
@@ -103,7 +103,7 @@ class CrossBatchLoss(Regularizer):
                 "`MetricLearner` or `express`. Received: "
                 f"pair_loss={self.pair_loss!r}."
             )
-        labels = flat_labels(*host_codes(labels))
+        labels = flat_labels(host_numbers(labels))
         embeddings = nan_if_unlabeled(embeddings, labels)
         labels = first_occurrences(labels)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)

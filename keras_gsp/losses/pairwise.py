@@ -10,10 +10,12 @@ from keras import ops
 from keras_gsp._checks import (
     check_choice,
     check_integer,
+    check_interval,
     check_seed,
     known_to_differ,
     require,
 )
+from keras_gsp._labels import host_numbers, numbered_together
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import (
     MetricLoss,
@@ -21,19 +23,10 @@ from keras_gsp.losses.metric_loss import (
     StepParts,
     check_not_empty,
 )
-from keras_gsp.ops.labels import (
-    check_same_length,
-    class_indices,
-    flat_labels,
-    host_codes,
-    nan_without_row,
-)
+from keras_gsp.ops.labels import check_same_length, flat_labels
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.normalization import check_normalization, normalize
-from keras_gsp.ops.pairs import (
-    PairWeights,
-    pair_weights,
-)
+from keras_gsp.ops.pairs import PairWeights, pair_weights
 from keras_gsp.ops.precision import exact_mean
 
 
@@ -105,6 +98,10 @@ class PairLoss(MetricLoss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.normalization = check_normalization(normalization)
         check_integer(is_optional=True, ignore_class=ignore_class)
+        if ignore_class is not None:
+            check_interval(
+                "(-2147483648, 2147483647)", ignore_class=ignore_class
+            )
         if not callable(miner):
             check_choice(*MINERS, None, miner=miner)
         self.ignore_class = ignore_class
@@ -120,7 +117,7 @@ class PairLoss(MetricLoss):
         """Returns the loss of a batch.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or floats.
+            labels: (batch,) or (batch, 1), integers or strings.
             embeddings: (batch, embedding_size).
             sample_weight: (batch,), multiplies the term of its anchor.
 
@@ -128,9 +125,9 @@ class PairLoss(MetricLoss):
             Scalar, or (batch,) with `reduction=None`.
 
         Raises:
-            TypeError: labels that are strings.
-            ValueError: wrong shapes, an empty batch, labels that are NaN. A
-                NaN label in a TensorFlow graph is an
+            TypeError: labels that are neither integers nor strings.
+            ValueError: wrong shapes, an empty batch, fractions or NaN. A NaN
+                label in a TensorFlow graph is an
                 `InvalidArgumentError`; under XLA the loss is NaN.
         """
         # Keras casts labels to float32, where large ids would collide.
@@ -173,10 +170,9 @@ class PairLoss(MetricLoss):
             whose pairs are all excluded do not count.
 
         Raises:
-            TypeError: labels that are strings.
-            ValueError: as in `__call__`.
+            TypeError, ValueError: as in `__call__`.
         """
-        labels, reference_labels, ignored = host_codes(
+        labels, reference_labels = numbered_together(
             labels, reference_labels, self.ignore_class
         )
         labels, embeddings = self._checked(labels, embeddings)
@@ -188,7 +184,7 @@ class PairLoss(MetricLoss):
         check_same_length(reference_labels, references, names)
         _check_sizes(embeddings, references, excluded)
         known = References(reference_labels, references, excluded)
-        return self._against(known, labels, embeddings, ignored)
+        return self._against(known, labels, embeddings)
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the sum of the losses against all references.
@@ -197,11 +193,7 @@ class PairLoss(MetricLoss):
         references the loss within the batch alone. While references warm up,
         its weight is at least 1.
         """
-        labels, embeddings = parts.labels, self._known_embeddings(parts)
-
-        def against(references):
-            ignored = self.ignore_class
-            return self._against(references, labels, embeddings, ignored)
+        labels, embeddings = parts.labels, parts.embeddings
 
         def within(weight=1.0):
             return weight * self._within(labels, embeddings)
@@ -212,28 +204,22 @@ class PairLoss(MetricLoss):
         loss = within(weight) if weight > 0.0 else 0.0
         for references in parts.references:
             loss += references.once_warm(
-                partial(against, references),
+                partial(self._against, references, labels, embeddings),
                 partial(within, max(0.0, 1.0 - weight)),
             )
         return loss
 
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss within the batch."""
-        embeddings = nan_if_unlabeled(parts.embeddings, parts.labels)
-        return self._within(parts.labels, embeddings)
+        return self._within(parts.labels, parts.embeddings)
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss of some samples of a batch, as if they were all."""
         is_pair = is_inside[:, None] & is_inside[None, :]
         excluded = ~is_pair | _is_self(parts.embeddings)
-        labels = parts.labels
-        embeddings = nan_if_unlabeled(parts.embeddings, labels)
-        return self._against(
-            References(labels, embeddings, excluded),
-            labels,
-            embeddings,
-            self.ignore_class,
-        )
+        labels, embeddings = parts.labels, parts.embeddings
+        known = References(labels, embeddings, excluded)
+        return self._against(known, labels, embeddings)
 
     def anchor_terms(
         self,
@@ -262,9 +248,9 @@ class PairLoss(MetricLoss):
 
     def _checked_pairs(self, labels, embeddings):
         """The pairs of a batch of unchecked labels, and its embeddings."""
-        labels, ignored = host_codes(labels, self.ignore_class)
+        labels = host_numbers(labels, self.ignore_class)
         labels, embeddings = self._checked(labels, embeddings)
-        return self._pairs_within(labels, embeddings, ignored), embeddings
+        return self._pairs_within(labels, embeddings), embeddings
 
     def _checked(self, labels, embeddings):
         labels = flat_labels(labels)
@@ -273,28 +259,15 @@ class PairLoss(MetricLoss):
         check_not_empty(embeddings, "embeddings")
         return labels, nan_if_unlabeled(embeddings, labels)
 
-    def _known_embeddings(self, parts):
-        """Embeddings, of which each has proxies of its class if any has."""
-        embeddings = nan_if_unlabeled(parts.embeddings, parts.labels)
-        if parts.proxies is None:
-            return embeddings
-        labels = parts.labels
-        if self.ignore_class is not None:
-            labels = ops.where(labels == self.ignore_class, 0, labels)
-        # `MatryoshkaLoss` gives a function of the proxies.
-        proxies = getattr(parts.proxies, "func", parts.proxies)
-        rows = class_indices(labels, proxies.num_classes)
-        return nan_without_row(embeddings, rows[:, None])
-
     def _within(self, labels, embeddings):
         """The loss of a batch of checked labels."""
-        pairs = self._pairs_within(labels, embeddings, self.ignore_class)
+        pairs = self._pairs_within(labels, embeddings)
         embeddings = normalize(embeddings, self.normalization)
         return exact_mean(self._terms(embeddings, embeddings, pairs))
 
-    def _against(self, references, labels, embeddings, ignored):
+    def _against(self, references, labels, embeddings):
         """The loss of a batch of checked labels against references."""
-        pairs = pair_weights(labels, references.labels, ignored)
+        pairs = pair_weights(labels, references.labels, self.ignore_class)
         if references.excluded is not None:
             pairs = pairs.without(ops.cast(references.excluded, "bool"))
         embeddings, others = (
@@ -303,8 +276,8 @@ class PairLoss(MetricLoss):
         )
         return exact_mean(self._terms(embeddings, others, pairs))
 
-    def _pairs_within(self, labels, embeddings, ignored):
-        pairs = pair_weights(labels, labels, ignored)
+    def _pairs_within(self, labels, embeddings):
+        pairs = pair_weights(labels, labels, self.ignore_class)
         return pairs.without(_is_self(embeddings))
 
     def _terms(self, embeddings, references, pairs):

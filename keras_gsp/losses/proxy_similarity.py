@@ -4,6 +4,7 @@ from functools import partial
 
 from keras import ops
 
+from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts, check_not_empty
 from keras_gsp.ops.labels import (
@@ -55,7 +56,7 @@ class ProxyLoss(MetricLoss):
                 [0, num_classes) if its value is known. In a TensorFlow graph
                 that is an `InvalidArgumentError`; under XLA the loss is NaN.
         """
-        labels = flat_labels(labels)
+        labels = flat_labels(batch_labels(labels))
         similarities = ops.convert_to_tensor(similarities)
         if len(similarities.shape) != 3:
             raise ValueError(

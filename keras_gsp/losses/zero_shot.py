@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_gsp._checks import check_positive, check_seed
+from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import Regularizer, StepParts
 from keras_gsp.ops.halves import given_or_drawn_halves
@@ -93,7 +94,7 @@ class ZeroShotLoss(Regularizer):
         """
         histograms = at_least_float32(histograms)
         table = ops.cast(class_embeddings, histograms.dtype)
-        indices = class_indices(labels, table.shape[0])
+        indices = class_indices(batch_labels(labels), table.shape[0])
         check_same_length(indices, histograms, ("labels", "histograms"))
         first_half = given_or_drawn_halves(indices, first_half, self.seed)
         predicted = cross_half_prediction(

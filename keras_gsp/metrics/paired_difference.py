@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._checks import check_interval
-from keras_gsp._embeddings import checked_labels
+from keras_gsp._labels import checked_labels
 from keras_gsp._optional import needed
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp._embeddings import checked_labels
+from keras_gsp._labels import checked_labels
 
 # Pairs whose labels are compared at once: 32 MB of bits.
 BLOCK_NUMBERS = 2**22

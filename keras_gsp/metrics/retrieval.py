@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._checks import is_integer
-from keras_gsp._embeddings import (
-    checked_embeddings,
-    checked_labels,
-    searched_sides,
-)
+from keras_gsp._embeddings import checked_embeddings, searched_sides
+from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.rankings import (
     positive_ranks,
     ranks_by_distance,

@@ -9,7 +9,8 @@ from keras import ops, tree
 from keras_gsp._checks import check_count, check_interval
 from keras_gsp._configured import Configured
 from keras_gsp._encoding import embedding_of
-from keras_gsp._labels import as_host_array
+from keras_gsp._labeled_batches import first_labels
+from keras_gsp._labels import batch_labels, is_host, label_numbers
 from keras_gsp._processes import as_numpy
 from keras_gsp._tensor import Tensor
 from keras_gsp.layers.class_embeddings import ClassEmbeddings
@@ -22,7 +23,6 @@ from keras_gsp.models.chunks import (
     check_no_activity_losses,
     encode_chunks_on_jax,
 )
-from keras_gsp.models.class_labels import check_data_set, labels_for_backend
 from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
 from keras_gsp.models.regularizer_share import (
@@ -171,8 +171,8 @@ class MetricLearner(Configured, keras.Model):
         if log_regularizer_share:
             self.regularizer_share = keras.metrics.Mean("regularizer_share")
         self.halves_seed = keras.random.SeedGenerator(seed)
-        # The labels whose codes are in the memory, `None`: numbers as given.
-        self._names: tuple | None = None
+        # The names whose codes are in the memory, `None`: numbers as given.
+        self._names: list | None = None
         self.anchored = self.progress = None
         if anchor_weight is not None:
             self.anchored = AnchoredWeights(anchor_weight, name="anchored")
@@ -224,19 +224,18 @@ class MetricLearner(Configured, keras.Model):
     ) -> Any:
         """Trains as `keras.Model.fit`; never shuffles a data set.
 
-        Labels of arrays may be integers of any size, whole floats or strings;
-        they become codes, except that proxies and class embeddings need class
-        numbers from 0. Those of a data set must be numbers.
+        Labels of arrays are integers, whole floats or strings; proxies and
+        class embeddings need class numbers from 0. Those of a data set must be
+        integers.
         """
         # In a loaded learner, whose factors were merged when it was saved.
         restart_factors(self.encoder)
-        given, y = y, self._checked_labels(y, x, self._num_classes())
-        self._forget_other_labels(given, y)
+        y = self._numbers(x, y, is_training=True)
         data = kwargs.get("validation_data")
         if isinstance(data, tuple) and len(data) == 2:
-            kwargs["validation_data"] = data[0], self._checked_labels(data[1])
+            kwargs["validation_data"] = data[0], self._numbers(*data)
         elif data is not None:
-            self._checked_labels(None, data)
+            self._numbers(data, None)
         # Keras would warn that it ignores its own default.
         is_data_set = isinstance(x, keras.utils.PyDataset)
         is_data_set |= hasattr(x, "element_spec")
@@ -250,30 +249,22 @@ class MetricLearner(Configured, keras.Model):
         """Evaluates as `keras.Model.evaluate`; labels are those of `fit`."""
         # `fit` has checked what it validates on, and calls this every epoch.
         if not kwargs.get("_use_cached_eval_dataset"):
-            y = self._checked_labels(y, x)
+            y = self._numbers(x, y)
         return super().evaluate(x, y, *args, **kwargs)
 
     def train_on_batch(
         self, x: Any, y: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Trains on one batch; labels are numbers that fit into 32 bits."""
-        # Their codes would differ between batches.
-        y = self._checked_labels(y, None, self._num_classes(), is_batch=True)
+        """Trains on one batch; labels are integers of 32 bits."""
+        y = batch_labels(y)
+        self._check_class_numbers(y)
         return super().train_on_batch(x, y, *args, **kwargs)
 
     def test_on_batch(
         self, x: Any, y: Any = None, *args: Any, **kwargs: Any
     ) -> Any:
         """Evaluates on one batch; labels are those of `train_on_batch`."""
-        y = self._checked_labels(y, is_batch=True)
-        return super().test_on_batch(x, y, *args, **kwargs)
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Embeds as `keras.Model.predict`; labels of a tf.data set are left."""
-        spec = getattr(x, "element_spec", None)
-        if isinstance(spec, tuple) and len(spec) > 1:
-            x = x.map(lambda images, *_: images)
-        return super().predict(x, *args, **kwargs)
+        return super().test_on_batch(x, batch_labels(y), *args, **kwargs)
 
     if _ON_TENSORFLOW:
 
@@ -426,25 +417,42 @@ class MetricLearner(Configured, keras.Model):
             is_warm = self.memory.is_warm if warms_up else None
             yield References(kept[0], kept[1], kept[2], is_warm)
 
-    def _checked_labels(self, y, x=None, num_classes=None, is_batch=False):
-        """Labels for the backend; checks a data set x, which has its own."""
-        ignored = getattr(self.loss, "ignore_class", None)
-        if y is not None:
-            return labels_for_backend(y, num_classes, ignored, is_batch)
-        return check_data_set(x, num_classes, ignored)
+    def _numbers(self, x, y, is_training=False):
+        """Labels y as int32; of a data set x the first ones are checked."""
+        if y is None:
+            labels = first_labels(x)
+            if is_training:
+                self._forget_other_names(None)
+                self._check_class_numbers(labels)
+            return None
+        y, names = label_numbers(y, getattr(self.loss, "ignore_class", None))
+        if is_training:
+            names = None if names is None else names.tolist()
+            self._forget_other_names(names)
+            self._check_class_numbers(y, names)
+        return y
 
-    def _forget_other_labels(self, given, labels):
-        """Empties a memory whose labels are the codes of other labels."""
-        if self.memory is None:
-            return
-        names = None
-        if given is not None:
-            given = as_host_array(given).ravel()
-            if not np.array_equal(given, np.ravel(labels)):
-                names = tuple(np.unique(given).tolist())
-        if names != self._names and self.memory.built:
-            self.memory.reset_state()
+    def _forget_other_names(self, names):
+        """Empties a memory whose labels are the codes of other names."""
+        if self.memory is not None and self.memory.built:
+            if names != self._names:
+                self.memory.reset_state()
         self._names = names
+
+    def _check_class_numbers(self, labels, names=None):
+        """Raises for host labels without proxies or class embeddings."""
+        num_classes = self._num_classes()
+        if num_classes is None or labels is None or not is_host(labels):
+            return
+        is_right = (labels >= 0) & (labels < num_classes)
+        is_right |= labels == getattr(self.loss, "ignore_class", None)
+        if names or not is_right.all():
+            raise ValueError(
+                "With proxies or class embeddings, labels must be whole "
+                f"numbers in [0, num_classes={num_classes}). Received: "
+                f"{names[:3] if names else labels[~is_right][0]}. Map other "
+                "labels by `numpy.unique(labels, return_inverse=True)[1]`."
+            )
 
     def _num_classes(self):
         """Classes that have proxies or class embeddings, `None` without."""

@@ -6,12 +6,12 @@ import keras
 from keras import ops
 
 from keras_gsp._checks import require
+from keras_gsp._labels import host_numbers
 from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import (
     check_same_length,
     first_occurrences,
     flat_labels,
-    host_codes,
 )
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
@@ -28,7 +28,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
     second part of the batch; both are class-disjoint only with its sampler.
 
     Args:
-        labels: (batch,) or (batch, 1), integers or floats.
+        labels: (batch,) or (batch, 1), integers or strings.
         seed: int (the same draw in every call; TensorFlow draws others under
             XLA), `None` (a new draw from Keras's global generator) or
             `keras.random.SeedGenerator`. In a function compiled by JAX only a
@@ -38,7 +38,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
         (batch,), boolean: True in the first half.
 
     Raises:
-        TypeError: strings as labels.
+        TypeError: labels that are neither integers nor strings.
         ValueError: fewer than two classes (`tf.errors.InvalidArgumentError`
             in a TensorFlow graph). XLA cannot raise it: there all samples are
             in the first half.
@@ -49,7 +49,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
         first_half = gsp.ops.class_disjoint_halves(labels, seed=0)
         ```
     """
-    labels = flat_labels(*host_codes(labels))
+    labels = flat_labels(host_numbers(labels))
     first = first_occurrences(labels)
     first = require(
         first,

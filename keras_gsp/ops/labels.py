@@ -1,9 +1,6 @@
-"""Check, flatten and compare class labels, or turn them into row numbers."""
-
-from typing import Any
+"""Flatten and compare class labels, or turn them into row numbers."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_gsp._checks import known_to_differ, require
@@ -11,11 +8,13 @@ from keras_gsp._tensor import Tensor
 
 
 def flat_labels(labels: Tensor) -> Tensor:
-    """Returns labels (batch,) or (batch, 1) as (batch,), in their dtype.
+    """Returns labels (batch,) or (batch, 1) as a tensor (batch,).
 
-    Raises `TypeError` for strings, `ValueError` for any other shape.
+    Raises `ValueError` for any other shape.
     """
-    labels = numeric_labels(labels)
+    labels = ops.convert_to_tensor(labels)
+    if keras.backend.standardize_dtype(labels.dtype) == "uint64":
+        labels = ops.cast(labels, "int64")  # Keras compares as float32.
     if len(labels.shape) == 2 and labels.shape[-1] == 1:
         return labels[:, 0]
     if len(labels.shape) != 1:
@@ -24,80 +23,6 @@ def flat_labels(labels: Tensor) -> Tensor:
             f"Received: shape {tuple(labels.shape)}."
         )
     return labels
-
-
-def numeric_labels(labels: Tensor) -> Tensor:
-    """Returns labels as a tensor that holds them exactly.
-
-    Raises `TypeError` for strings and objects, `ValueError` for host labels
-    that the backend would cut.
-    """
-    is_host = _is_host(labels)
-    if is_host:
-        labels = np.asarray(labels)
-    name = str(getattr(labels.dtype, "name", labels.dtype))
-    if name.startswith(("str", "bytes", "object")):
-        raise TypeError(
-            "`labels` must be numbers, one per class. Received: dtype "
-            f"{name}. Map class names to integers first, for example with "
-            "`numpy.unique(names, return_inverse=True)` or "
-            "`keras.layers.StringLookup`."
-        )
-    if not is_host:
-        # Keras compares unsigned labels of 64 bits as float32.
-        is_unsigned = keras.backend.standardize_dtype(labels.dtype) == "uint64"
-        return ops.cast(labels, "int64") if is_unsigned else labels
-    held = _held(labels)
-    is_float = labels.dtype.kind == "f"
-    may_be_rounded = is_float and not _is_flat(labels)  # Weights of pairs.
-    if not may_be_rounded and not np.array_equal(held, labels, is_float):
-        raise ValueError(
-            f"`labels` of dtype {name} must fit into {held.dtype} here. "
-            f"Received: {labels[held != labels][:3].tolist()}. Number the "
-            "classes first, for example with "
-            "`numpy.unique(labels, return_inverse=True)`."
-        )
-    return ops.convert_to_tensor(held)
-
-
-def host_codes(*labels: Any) -> tuple[Any, ...]:
-    """Numbers host labels alike where the backend cannot hold them.
-
-    Returns the labels unchanged if it holds all of them, or if one is a tensor
-    or no list of class labels. `None` stays `None`.
-    """
-    given = [one for one in labels if one is not None]
-    if not all(map(_is_host, given)):
-        return labels
-    arrays = [np.asarray(one) for one in given]
-    if not all(one.dtype.kind in "iuf" and _is_flat(one) for one in arrays):
-        return labels
-    if all(np.array_equal(_held(array), array) for array in arrays):
-        return labels
-    if any((array != array).any() for array in arrays):  # NaN.
-        return labels
-    # Python's numbers compare exactly, int64 with uint64 and with floats.
-    together = np.concatenate([one.astype(object).ravel() for one in arrays])
-    codes = np.unique(together, return_inverse=True)[1].astype("int32")
-    ends = np.cumsum([array.size for array in arrays])[:-1]
-    parts = iter(np.split(codes, ends))
-    return tuple(None if one is None else next(parts) for one in labels)
-
-
-def _is_host(labels):
-    is_symbolic = isinstance(labels, keras.KerasTensor | keras.Variable)
-    return not (is_symbolic or ops.is_tensor(labels))
-
-
-def _is_flat(labels):
-    return labels.size == max((1, *labels.shape[:1]))
-
-
-def _held(labels):
-    """Host labels in the dtype that the backend has for theirs."""
-    dtype = "int64" if labels.dtype == "uint64" else labels.dtype
-    backend = ops.convert_to_tensor(np.zeros((), dtype)).dtype
-    return labels.astype(keras.backend.standardize_dtype(backend))
 
 
 def class_indices(labels: Tensor, num_classes: int) -> Tensor:
@@ -136,18 +61,15 @@ def nan_without_row(values: Tensor, indices: Tensor) -> Tensor:
 
 def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Compares labels with reference labels: boolean (batch, references)."""
-    labels = flat_labels(labels)
-    reference_labels = flat_labels(reference_labels)
-    dtypes = [
-        keras.backend.standardize_dtype(one.dtype)
-        for one in (labels, reference_labels)
-    ]
-    if dtypes[0] != dtypes[1]:
+    dtypes = {
+        keras.backend.standardize_dtype(side.dtype)
+        for side in (labels, reference_labels)
+    }
+    if len(dtypes) > 1:
         # Keras's common dtype of int64 is int32 on PyTorch.
-        known = (wide for wide in ("float64", "int64") if wide in dtypes)
-        dtype = next(known, None) or keras.backend.result_type(*dtypes)
-        if dtype == "int64" and "float" in "".join(dtypes):
-            dtype = "float32"
+        has_float = "float" in "".join(dtypes)
+        dtype = "float64" if "float64" in dtypes else "float32"
+        dtype = dtype if has_float else "int64"
         labels = ops.cast(labels, dtype)
         reference_labels = ops.cast(reference_labels, dtype)
     return labels[:, None] == reference_labels[None, :]
@@ -158,7 +80,6 @@ def first_occurrences(labels: Tensor) -> Tensor:
 
     Exact, where float32 cannot hold an eleven-digit product number.
     """
-    labels = flat_labels(labels)
     same = ops.cast(same_class(labels, labels), "int32")
     return ops.cast(ops.argmax(same, axis=1), "int32")
 

@@ -22,7 +22,8 @@ from keras_gsp._checks import (
     check_not_negative,
     check_positive,
 )
-from keras_gsp._embeddings import checked_embeddings, checked_labels
+from keras_gsp._embeddings import checked_embeddings
+from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.ops.neighbors import array_items
 from keras_gsp.retrieval.space import WithConfig

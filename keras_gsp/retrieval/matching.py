@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._checks import check_count, check_interval
-from keras_gsp._embeddings import checked_labels
+from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.verification import PairDistances
 from keras_gsp.retrieval.space import (
     SpaceFingerprint,

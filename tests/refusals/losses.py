@@ -22,7 +22,7 @@ OUT_OF_RANGE = {
     "SoftTripleLoss": {"scale": [-1], "gamma": [-1], "margin": [-1]},
     "SupConLoss": {
         "temperature": [0.0],
-        "ignore_class": [0.5],
+        "ignore_class": [0.5, 2**31],
         "normalization": ["l1"],
         "miner": ["hard", 3],
         "seed": [0.5],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._embeddings import checked_embeddings
-from keras_gsp._labels import checked_labels
+from keras_gsp._labels import checked_values, composed
 
 RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 INT64 = np.iinfo("int64")
@@ -96,7 +96,7 @@ def checked_column(values: Any, count: int, name: str) -> np.ndarray:
     if str(getattr(values, "dtype", "")).startswith(("object", "str", "Str")):
         texts = values.tolist() if np.ndim(values) == 1 else ()
     if not texts or not all(isinstance(x, str | os.PathLike) for x in texts):
-        column = checked_labels(values, count, name)
+        column = checked_values(values, count, name)
         texts = column.tolist() if column.dtype.kind == "U" else None
     elif len(texts) != count:
         raise ValueError(
@@ -104,7 +104,7 @@ def checked_column(values: Any, count: int, name: str) -> np.ndarray:
             f"Received: shape ({len(texts)},)."
         )
     if texts is not None:
-        texts = [str(os.fspath(text)) for text in texts]
+        texts = [composed(os.fspath(text)) for text in texts]
         if any(text.endswith("\0") for text in texts):
             raise ValueError(  # NumPy drops it.
                 f"`{name}` must not end with a NUL character. Received: one."

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._checks import check_count
-from keras_gsp._embeddings import checked_labels
+from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores, warn_of_copies
 from keras_gsp.retrieval.index.columns import as_rows
 from keras_gsp.retrieval.index.neighbors import Neighbors

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp._labels import as_host_array
+from keras_gsp._labels import as_host_array, composed
 
 Where = Mapping[str, Any]
 # What Milvus's filters read in a string.
@@ -137,7 +137,7 @@ def _checked(name, value, dtype):
         value = value.item() if value.size == 1 else value
     if dtype.kind == "U":
         if isinstance(value, str):
-            return str(value)
+            return composed(value)
     elif isinstance(value, bool | int | float):
         if not math.isfinite(value):
             raise ValueError(
