@@ -16,7 +16,6 @@ class SearchedSides(NamedTuple):
     gallery: np.ndarray
     gallery_codes: np.ndarray
     is_own_gallery: bool
-    classes: list
 
 
 def searched_sides(
@@ -52,14 +51,13 @@ def searched_sides(
         (len(embeddings), len(gallery)),
     )
     both = labels if own_gallery else np.concatenate([labels, others])
-    codes, classes = label_codes(both)
+    codes, _ = label_codes(both)
     return SearchedSides(
         embeddings,
         codes[: len(embeddings)],
         gallery,
         codes[-len(gallery) :],
         own_gallery,
-        classes.tolist(),
     )
 
 

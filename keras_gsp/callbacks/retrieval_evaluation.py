@@ -20,7 +20,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     Place it before the callbacks that watch a score, such as
     `EarlyStopping(monitor="val_map_at_r", mode="max")`: they find
     `val_map_at_r`, `val_precision_at_1`, `val_precision_at_r` and
-    `val_recall_at_<k>` like `val_loss`. It scores the weights as they are:
+    `val_recall_at_<k>` like `val_loss`, and `val_num_dropped` where queries
+    have no match to find. It scores the weights as they are:
     those averaged by the optimizer (`use_ema`) if it stands behind
     `SwapEMAWeights(swap_on_epoch=True)`.
 
@@ -110,7 +111,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         """Adds the scores to the logs every `validation_freq` epochs."""
         if (epoch + 1) % self.validation_freq == 0:
             for key, value in self.evaluate().items():
-                if logs is not None and not key.startswith("num_"):
+                is_logged = not key.startswith("num_")
+                # Without the queries that found nothing, scores are higher.
+                is_logged |= key == "num_dropped" and value > 0
+                if logs is not None and is_logged:
                     logs[f"{self.name}_{key}"] = value
 
     def evaluate(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_gsp._embeddings import moved_to_origin
-from keras_gsp.metrics.relevance import Relevance
 from keras_gsp.ops.neighbors import array_items, distinct_rows
 
 # Products of one block of queries with the gallery: 64 MB in float32.
@@ -22,6 +21,38 @@ SEARCHED_RANKS = 2**22
 
 # Queries and ranks of positives, and queries with a tie.
 Hits = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Relevance:
+    """The positives of each query, and the item that its ranking excludes.
+
+    That is the query itself, if the queries are their own gallery. Labels are
+    class codes from 0. `num_positives` (queries,) counts the positives in a
+    ranking, `num_removed` the items left out of it.
+    """
+
+    def __init__(
+        self, codes: np.ndarray, gallery_codes: np.ndarray, is_own_gallery: bool
+    ) -> None:
+        self._codes, self._gallery_codes = codes, gallery_codes
+        self._is_own_gallery = is_own_gallery
+        size = 1 + max(codes.max(), gallery_codes.max())
+        self.num_removed = int(is_own_gallery)
+        in_gallery = np.bincount(gallery_codes, minlength=size)[codes]
+        self.num_positives = in_gallery - self.num_removed
+
+    def is_positive(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Returns whether items have the class of queries, pair by pair.
+
+        Both are positions, of shapes that broadcast.
+        """
+        return self._codes[queries] == self._gallery_codes[items]
+
+    def is_removed(self, queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Returns whether rankings exclude items; see `is_positive`."""
+        if self._is_own_gallery:
+            return queries == items
+        return np.zeros(np.broadcast_shapes(queries.shape, items.shape), bool)
 
 
 def positive_ranks(
@@ -44,9 +75,9 @@ def positive_ranks(
     """
     counts, removed = relevance.num_positives, relevance.num_removed
     depths = np.maximum(counts, at_least)
-    order = np.argsort(depths + removed, kind="stable")
+    order = np.argsort(depths, kind="stable")
     order = order[counts[order] > 0]
-    is_deep = (depths + removed)[order] > max(1, len(gallery) // DEEP_SHARE)
+    is_deep = depths[order] + removed > max(1, len(gallery) // DEEP_SHARE)
     is_deep |= is_complete
     queries, items, _ = moved_to_origin(embeddings, gallery)
     distinct = distinct_rows(items)
@@ -70,7 +101,7 @@ def _nearest_ranks(queries, gallery, distinct, order, depths, relevance):
     while start < len(order):
         # As many rows as their common depth allows.
         rows = order[start : start + SEARCHED_QUERIES]
-        needed = (depths + relevance.num_removed)[rows]
+        needed = depths[rows] + relevance.num_removed
         rows = rows[np.arange(1, len(rows) + 1) * needed <= SEARCHED_RANKS]
         rows = order[start : start + max(1, len(rows))]
         start += len(rows)
@@ -124,39 +155,6 @@ def _complete_ranks(queries, gallery, distinct, order, depths, relevance):
 def _with_halves(rows):
     halves = np.square(rows, dtype="float64").sum(axis=1) / 2
     return rows, halves.astype(rows.dtype)
-
-
-def ranks_of_things(
-    embeddings: np.ndarray,
-    gallery: np.ndarray,
-    things: tuple[np.ndarray, np.ndarray],
-    relevance: Relevance,
-    alone: np.ndarray,
-) -> Iterator[Hits]:
-    """As `positive_ranks`, of things with several rows each.
-
-    `things` number the rows of both sides, as `relevance` does, and rows
-    `alone` are the things after them. The distance of two things is that of
-    their nearest rows.
-    """
-    last = things[1].max() + 1 + np.arange(len(alone))
-    things = things[0], np.append(things[1], last)
-    gallery = np.concatenate([gallery, alone])
-    queries, items, _ = moved_to_origin(embeddings, gallery)
-    first, places = distinct_rows(items)
-    # In float64, where only equal distances come out equal.
-    items, halves = _with_halves(items[first].astype("float64"))
-    by_thing = np.argsort(things[1], kind="stable")
-    starts = np.flatnonzero(np.diff(things[1][by_thing], prepend=-1))
-    order = np.argsort(things[0], kind="stable")
-    own = np.split(order, np.flatnonzero(np.diff(things[0][order])) + 1)
-    for thing in np.flatnonzero(relevance.num_positives > 0):
-        rows = queries[own[thing]].astype("float64")
-        rows, squares = _with_halves(rows)
-        distances = halves - rows @ items.T + squares[:, None]
-        nearest = distances.min(axis=0)[places[by_thing]]
-        nearest = np.minimum.reduceat(nearest, starts)
-        yield ranks_by_distance(nearest[None], np.array([thing]), relevance)
 
 
 def ranks_by_distance(

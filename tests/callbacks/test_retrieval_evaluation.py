@@ -140,6 +140,10 @@ def test_queries_can_search_a_gallery_of_their_own():
     )
     assert evaluation.scores == expected
     assert history.history["shop_map_at_r"][-1] == expected["map_at_r"]
+    part = gallery[0][gallery[1] > 0], gallery[1][gallery[1] > 0]
+    with pytest.warns(UserWarning, match="6 of 24 queries have no item of th"):
+        history = fit(model, RetrievalEvaluation(queries, gallery=part))
+    assert history.history["val_num_dropped"] == [6, 6]
 
 
 def test_it_evaluates_every_few_epochs_and_leaves_training_as_it_was():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_gsp.metrics import k_reciprocal, retrieval_scores
+from keras_gsp.metrics import k_reciprocal
 
 
 def noisy_set(seed, count=40, classes=6, size=8, noise=0.35):
@@ -67,29 +67,6 @@ def test_k_reciprocal_equals_the_sets_and_sums(k2, weight):
     np.testing.assert_allclose(apart, expected[:10, 10:], atol=1e-6)
 
 
-@pytest.mark.parametrize("has_gallery", [True, False])
-def test_reranked_scores_are_those_of_the_functions(has_gallery):
-    points, labels = noisy_set(0, count=50)
-    others, other_labels = noisy_set(1, count=60)
-    gallery, functions = {}, (points,)
-    if has_gallery:
-        gallery = {"gallery_embeddings": others, "gallery_labels": other_labels}
-        functions = (points, others)
-    names = ("k_reciprocal",)
-    found = retrieval_scores(points, labels, reranking=names, **gallery)
-    reranked = found.pop("reranked")
-    # Beside the plain scores and not instead.
-    assert found == retrieval_scores(points, labels, **gallery)
-    assert [*reranked] == [*names]
-    distances, searched = k_reciprocal(*functions), other_labels
-    if not has_gallery:
-        np.fill_diagonal(distances, np.inf)
-        searched = labels
-    hits = searched[distances.argmin(axis=1)] == labels
-    scores = reranked["k_reciprocal"]
-    assert scores["precision_at_1"] == pytest.approx(np.mean(hits))
-
-
 POINTS = np.eye(4)
 
 
@@ -104,5 +81,3 @@ def test_bad_input_is_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             k_reciprocal(POINTS, **options)
-    with pytest.raises(ValueError, match="qe"):
-        retrieval_scores(POINTS, [0, 0, 1, 1], reranking=("qe",))

@@ -17,44 +17,23 @@ NAMES = ["precision_at_1", "precision_at_r", "map_at_r"]
 def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
     """The definitions, one query and one rank at a time, in float64."""
     is_own = "gallery_embeddings" not in given
-    side = "query" if is_own else "gallery"
-    groups = given.get("query_groups"), given.get(f"{side}_groups")
-    others, gallery_labels = photographs(
-        given.get("gallery_embeddings", embeddings),
-        given.get("gallery_labels", labels),
-        given.get(f"{side}_items"),
-    )
-    query_items = given.get("query_items")
-    embeddings, labels = photographs(embeddings, labels, query_items)
-    distractors = np.asarray(given.get("distractor_embeddings", ()), "float64")
-    others = [*others, *distractors[:, None]]
+    embeddings = np.asarray(embeddings, "float64")
+    others = np.asarray(given.get("gallery_embeddings", embeddings), "float64")
+    gallery_labels = given.get("gallery_labels", labels)
     queries, rows = [], []
     for i in range(len(embeddings)):
-        is_hit = [is_one_class(labels[i], other) for other in gallery_labels]
-        is_hit += [False] * len(distractors)
+        is_hit = [labels[i] == other for other in gallery_labels]
         items = [j for j in range(len(others)) if not (is_own and i == j)]
-        if groups[0] is not None:
-            own = groups[0][i]
-            items = [
-                j for j in items if not (is_hit[j] and groups[1][j] == own)
-            ]
-        distance = {
-            j: np.square(embeddings[i][:, None] - others[j]).sum(-1).min()
-            for j in items
-        }
+        distance = np.square(embeddings[i] - others).sum(-1)
         items.sort(key=lambda j: (distance[j], j))
         hits = [is_hit[j] for j in items]
         if not any(hits):
             continue
         row = slow_scores(hits, ks)
 
-        def place(j, distance=distance):
-            is_row = query_items is None
-            return tuple(others[j].ravel()) if is_row else distance[j]
-
         depth = len(items) if is_complete else max(1, sum(hits), *ks)
         near, right, wrong = (
-            {place(j) for j in some}
+            {tuple(others[j]) for j in some}
             for some in (
                 items[:depth],
                 [j for j in items if is_hit[j]],
@@ -65,12 +44,6 @@ def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
         queries.append(i)
         rows.append(row)
     return queries, rows
-
-
-def is_one_class(labels, others):
-    """Whether two items share a class, or one of several."""
-    both = labels == others if np.ndim(labels) == 0 else labels & others
-    return bool(np.any(both))
 
 
 def slow_scores(hits, ks):
@@ -91,15 +64,6 @@ def slow_scores(hits, ks):
     return row
 
 
-def photographs(embeddings, labels, items):
-    """The rows of each thing, in order of appearance, and its label."""
-    rows = np.asarray(embeddings, "float64")
-    items = list(range(len(rows))) if items is None else list(items)
-    things = list(dict.fromkeys(items))
-    own = [np.array([one == item for item in items]) for one in things]
-    return [rows[one] for one in own], [labels[one.argmax()] for one in own]
-
-
 def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
     """The scores, whose numbers are all those of the loops."""
     extra = ("map_at", "average_precision")
@@ -113,8 +77,7 @@ def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
         assert scores[name] == pytest.approx(expected, abs=1e-12), name
     assert {*NAMES, *(f"recall_at_{k}" for k in recall_at)} <= scores.keys()
     assert scores["num_queries"] == len(queries)
-    count = len(set(options.get("query_items", range(len(points)))))
-    assert scores["num_dropped"] == count - len(queries)
+    assert scores["num_dropped"] == len(points) - len(queries)
     return scores
 
 
@@ -178,51 +141,6 @@ def test_every_way_to_rank_orders_equals_by_position(way):
         assert found == pytest.approx(scores, abs=1e-12)
 
 
-@pytest.mark.parametrize("has_gallery", [True, False])
-def test_items_of_the_query_and_its_camera_are_left_out(way, has_gallery):
-    given = random_set(0, count=110, classes=15)
-    cameras = np.random.default_rng(1).integers(3, size=110)
-    gallery = {"query_groups": [f"camera {c}" for c in cameras]}
-    if has_gallery:
-        cameras = np.random.default_rng(2).integers(4, size=120)
-        gallery |= in_gallery(120, 15, seed=5)
-        gallery["gallery_groups"] = [f"camera {c}" for c in cameras]
-    scores_of_loops(*given, recall_at=(1, 5), average_precision=True, **gallery)
-
-
-def test_distractors_are_never_right_and_stand_behind_equal_items(way):
-    given = random_set(0, count=70, classes=12)
-    distractors = random_set(7, count=50)[0]
-    scores = scores_of_loops(*given, distractor_embeddings=distractors)
-    assert scores["map_at_r"] < retrieval_scores(*given)["map_at_r"]
-    options = gallery([[1.0]], [1], distractor_embeddings=[[-1.0], [1.0]])
-    assert retrieval_scores([[0.0]], [1], **options)["precision_at_1"] == 1.0
-
-
-@pytest.mark.parametrize("has_gallery", [True, False])
-def test_things_of_several_photographs_are_scored_as_one(has_gallery):
-    points, labels = random_set(0, count=60, classes=12)
-    rng = np.random.default_rng(2)
-    # Two photographs of a class show one thing or another.
-    things = [f"{one} {rng.integers(3)}" for one in labels]
-    options = {"query_items": things, "recall_at": (1, 4)}
-    if has_gallery:
-        options |= in_gallery(70, 12)
-        own = options["gallery_labels"]
-        options["gallery_items"] = 10 * own + rng.integers(3, size=70)
-    scores = scores_of_loops(points, labels, **options)
-    assert scores["num_queries"] <= len(set(things)) < 36
-    distractors = random_set(7, count=9)[0]
-    options |= {"average_precision": True, "map_at": (3,)}
-    scores_of_loops(
-        np.rint(points), labels, distractor_embeddings=distractors, **options
-    )
-    rows = retrieval_scores(points, labels, per_query=True, **options)
-    assert len(rows["per_query"]["map_at_r"]) == len(set(things))
-    alone = retrieval_scores(points, labels, query_items=range(60))
-    assert alone == pytest.approx(retrieval_scores(points, labels))
-
-
 def test_queries_that_are_in_the_gallery_are_counted_in_a_warning():
     points, labels = random_set(0)
     others, more = random_set(1, count=20)
@@ -239,43 +157,32 @@ def test_queries_that_are_in_the_gallery_are_counted_in_a_warning():
         scores_of_loops(points, labels)
 
 
-@pytest.mark.parametrize("has_gallery", [True, False])
-def test_items_with_several_labels_share_one(way, has_gallery):
-    points, _ = random_set(0, count=70)
-    rng = np.random.default_rng(0)
-    labels = rng.uniform(size=(70, 11)) < 0.1
-    gallery = {}
-    if has_gallery:
-        gallery = in_gallery(90, seed=1)
-        gallery["gallery_labels"] = rng.uniform(size=(90, 11)) < 0.1
-    scores = scores_of_loops(points, labels, **gallery)
-    assert scores["num_dropped"] > 0
-    points, labels = random_set(3)
-    expected = retrieval_scores(points, labels, per_class=True)
-    found = retrieval_scores(points, np.eye(9)[labels] > 0, per_class=True)
-    assert found == expected
-
-
-def test_scores_of_queries_and_classes_average_to_the_whole():
+def test_scores_of_queries_average_to_the_whole():
     points, labels = random_set(0, count=60, classes=30)
     names = np.array([f"class {label}" for label in labels])
-    both = {"per_class": True, "per_query": True}
-    whole = retrieval_scores(points, names, recall_at=(3,), **both)
-    classes, rows = whole.pop("per_class"), whole.pop("per_query")
+    whole = retrieval_scores(points, names, recall_at=(3,), per_query=True)
+    rows = whole.pop("per_query")
     assert whole == retrieval_scores(points, names, recall_at=(3,))
-    assert whole["num_dropped"] > 0 and list(classes) == sorted(set(names))
+    assert whole["num_dropped"] > 0
     queries, expected = slow_rows(points, names, ks=(3,))
     for measure, found in rows.items():
         assert np.isnan(found).sum() == whole["num_dropped"]
         of_loops = [float(row[measure]) for row in expected]
         np.testing.assert_allclose(found[queries], of_loops, atol=1e-12)
-    for name, scores in classes.items():
-        mine = np.flatnonzero(names == name)
-        assert scores["num_queries"] == np.isin(mine, queries).sum()
-        assert scores["num_dropped"] == len(mine) - scores["num_queries"]
-        for measure in rows if scores["num_queries"] else ():
-            mean = np.nanmean(rows[measure][mine])
-            assert scores[measure] == pytest.approx(mean)
+
+
+def test_queries_whose_class_the_gallery_lacks_are_warned_of():
+    points, labels = random_set(0)
+    others, more = random_set(1, count=200)
+    part = gallery(others[more > 2], more[more > 2])
+    with pytest.warns(UserWarning, match="of 60 queries have no item of their"):
+        scores = retrieval_scores(points, labels, **part)
+    assert scores["num_dropped"] == (labels <= 2).sum()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        retrieval_scores(points, labels, **gallery(others, more))
+        # Alone in its class: nothing is lost, the count says so.
+        retrieval_scores(points, np.append(labels[:-1], 99))
 
 
 def test_a_query_is_removed_by_index_and_its_copies_stay():
@@ -310,7 +217,7 @@ def test_labels_and_embeddings_may_be_of_any_type():
         keras.ops.convert_to_tensor(labels),
         Detached(labels),
         labels + 2**53,
-        labels.astype("uint64") + np.uint64(2**63),
+        labels.astype("uint64") + np.uint64(2**53),
     ):
         assert retrieval_scores(points, same) == expected
     gallery = {"gallery_embeddings": points, "gallery_labels": names}
@@ -346,9 +253,6 @@ def gallery(embeddings=POINTS, labels=LABELS, **options):
     return both | options
 
 
-MANY = np.ones((4, 3), bool)
-
-
 def test_bad_arguments_are_refused():
     for options, message in [
         ({"embeddings": BAD}, "1 of 4 rows.*row 2"),
@@ -360,22 +264,15 @@ def test_bad_arguments_are_refused():
         ({"labels": [0, 0, 0, np.nan]}, "1 NaN of 4"),
         ({"labels": [0, "a", None, 1]}, "NoneType"),
         ({"labels": np.ones(4, complex)}, "complex128"),
-        (gallery(labels=MANY[:, :2]) | {"labels": MANY}, r"\(4, 3\) booleans"),
+        ({"labels": [0, 0, 0.5, 1]}, r"whole numbers. Received: \[0.5\]"),
         ({"recall_at": (0,)}, r"\(0,\)"),
         ({"recall_at": (1.5,)}, r"\(1.5,\)"),
         ({"map_at": (0,)}, r"map_at=\(0,\)"),
-        ({"query_groups": [0]}, r"query_groups.*shape \(1,\)"),
-        ({"gallery_groups": LABELS}, "no gallery_embeddings"),
-        (gallery(query_groups=LABELS), "no gallery_groups"),
-        ({"labels": [0, 0, 1, 0], "query_items": [*"aabb"]}, "two for 'b'"),
-        ({"gallery_items": LABELS}, "no gallery_embeddings"),
-        ({"query_items": LABELS, "query_groups": LABELS}, "both"),
         (gallery(labels=None), "no gallery_labels"),
         (gallery(None), "no gallery_embeddings"),
         (gallery(POINTS[:, :3]), "5 and 3"),
         (gallery(labels=list("aaaa")), "int64 and <U1"),
         (gallery(labels=LABELS + 9), "none with a positive"),
-        ({"distractor_embeddings": POINTS[:, :3]}, "5. Received: 3"),
     ]:
         arguments = {"embeddings": POINTS, "labels": LABELS} | options
         with pytest.raises((TypeError, ValueError), match=message):
