@@ -68,39 +68,30 @@ def as_numpy(tensor: Any) -> np.ndarray:
 
 
 def predictor(encoder: keras.Model) -> Callable[[Any], Any]:
-    """Returns `encoder.predict_on_batch`, shared between all processes.
+    """Returns `encoder.predict_on_batch`, also for one of several processes.
 
-    Each process copies the current weights to its devices and embeds a part
-    of the batch (the same in all); all of them return the whole.
+    Each of these embeds the whole batch, with a copy of the current weights.
     """
     if num_processes() == 1:
         return encoder.predict_on_batch
     import jax
-    from jax.experimental import multihost_utils
 
-    mesh = jax.sharding.Mesh(np.array(jax.local_devices()), ("rows",))
-    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    cut = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("rows"))
+    device = jax.local_devices()[0]
+    kinds = encoder.trainable_variables, encoder.non_trainable_variables
     # By way of the host: an array on devices of several processes does not
     # tell which part is on those of this process.
-    kinds = encoder.trainable_variables, encoder.non_trainable_variables
     arrays = [[as_numpy(variable) for variable in kind] for kind in kinds]
-    weights = jax.device_put(arrays, whole)
-    forward = _forward(encoder)
+    weights, forward = jax.device_put(arrays, device), _forward(encoder)
 
     def predict(images):
-        images = np.asarray(images)
-        length = len(images)
-        # Equally many rows for every device; the padding is removed below.
-        rows = -(-length // jax.device_count()) * jax.local_device_count()
-        filled = np.arange(rows * jax.process_count()) % length
-        mine = filled.reshape(-1, rows)[jax.process_index()]
+        distribution = keras.distribution.distribution()
         # Layers would ask the distribution where its devices are.
-        with _no_distribution():
-            outputs = forward(*weights, jax.device_put(images[mine], cut))
-        outputs = tree.map_structure(np.asarray, outputs)
-        outputs = multihost_utils.process_allgather(outputs, tiled=True)
-        return tree.map_structure(lambda output: output[:length], outputs)
+        keras.distribution.set_distribution(None)
+        try:
+            images = jax.device_put(np.asarray(images), device)
+            return tree.map_structure(np.asarray, forward(*weights, images))
+        finally:
+            keras.distribution.set_distribution(distribution)
 
     return predict
 
@@ -134,14 +125,3 @@ def _distribution():
     if keras.backend.backend() != "jax":
         return None
     return keras.distribution.distribution()
-
-
-class _no_distribution:
-    """Disables Keras's distribution inside the block."""
-
-    def __enter__(self):
-        self._distribution = keras.distribution.distribution()
-        keras.distribution.set_distribution(None)
-
-    def __exit__(self, *error):
-        keras.distribution.set_distribution(self._distribution)

@@ -27,14 +27,13 @@ from training.recipes.recipe import Recipe
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
+from training.runs.scoring import part_scores
 from training.runs.verdict import interval
 
 # With fewer, there are two classes to validate with.
 MIN_CLASSES = 12
 # MAP@R below which no row knows the images.
 TOO_LOW = 0.1
-# Parts of each class whose images search the others.
-PARTS = 5
 # Share of the time in which all images are embedded, or fewer of each class.
 EMBED_SHARE = 1 / 3
 # A training step costs about three passes through the backbone.
@@ -438,35 +437,6 @@ class Advice:
         return trial.validation_score(), trial.path
 
 
-def part_scores(rows: Any, labels: Any, augmentation: Any = None) -> Any:
-    """Returns the MAP@R of each image, (images,), among the other parts.
-
-    A fifth of each class at a time searches the others, so that a gallery that
-    knows its neighbors does not know the query. NaN without a positive.
-    """
-    from keras_gsp.metrics import retrieval_scores
-    from keras_gsp.retrieval.augmentation import AugmentedRows
-
-    order = np.random.default_rng(0).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    parts, scores = np.empty(len(labels), int), np.full(len(labels), np.nan)
-    parts[order] = np.arange(len(labels)) % PARTS
-    for part in range(PARTS):
-        queries, gallery = rows[parts == part], rows[parts != part]
-        if augmentation is not None:
-            augmented = AugmentedRows(gallery, augmentation)
-            queries, gallery = augmented.expanded(queries), augmented.rows
-        found = retrieval_scores(
-            queries,
-            labels[parts == part],
-            gallery_embeddings=gallery,
-            gallery_labels=labels[parts != part],
-            per_query=True,
-        )
-        scores[parts == part] = found["per_query"]["map_at_r"]
-    return scores
-
-
 def unit(rows: np.ndarray) -> np.ndarray:
     """Rows of length 1."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -547,7 +517,10 @@ def next_step(advice: Advice) -> str:
     options = "photos, encoder"
     if best.augmentation is not None:
         lines.append(f"augmentation = gsp.retrieval.{best.augmentation!r}")
-        options += ", augmentation=augmentation"
+        lines.append(
+            "index = gsp.retrieval.ExactIndex(augmentation=augmentation)"
+        )
+        options += ", index=index"
     return "\n".join(
         [
             *lines,

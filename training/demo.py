@@ -1,14 +1,16 @@
 """GSP on a pretrained network that meets clutter: `make demo`.
 
-A small network learns single characters. Then an encoder learns to find
-letters among symbols, with average pooling (GAP), with GSP and with GSP + ZSR:
-once with the network frozen, once fine-tuned. The letters and symbols that are
-scored were never seen. A second look then embeds the window where the frozen
-GSP pooled, with the network's own features (`gsp.models.TwoLooks`). Ends with a
-table, an export, a search and a report; a demo that was stopped continues,
-finished trainings are kept.
+A small network learned single characters. Frozen, it has to find letters among
+symbols: with average pooling (GAP), with GSP, and with a second look at the
+window where GSP pooled (`gsp.models.TwoLooks`), first with the network's own
+features, then with a head trained on the windows. The letters and symbols that
+are scored were never seen. Ends with a table, an export, a search and a report.
+
+`make demo DEMO=--full` adds GSP + ZSR, the same fine-tuned, a longer run with a
+proxy loss, and three seeds. A demo that was stopped continues.
 """
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -17,16 +19,15 @@ import time
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from training.recipes.named import named
 from training.recipes.recipe import Recipe
-from training.recipes.settings import positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory, write_text
-from training.runs.scoring import embed, load_encoder
+from training.runs.scoring import augmentation_scores, load_encoder
 from training.runs.train_run import train_run
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -46,18 +47,11 @@ RATES = {
     "frozen": {"GAP": 6e-3, "GSP": 6e-3, "GSP+ZSR": 6e-3},
     "fine-tuned": {"GAP": 9e-3, "GSP": 3e-3, "GSP+ZSR": 3e-3},
 }
-# The run that is longer and not compared: it is there to be exported.
-BEST = ("fine-tuned, ProxyNCA++", "GSP+ZSR", 0)
-# The pretrained network's features, averaged: what training starts from.
-UNTRAINED = ("pretrained", "no training", 0)
+# The longer run that is not compared.
+LONGER = ("fine-tuned, ProxyNCA++", "GSP+ZSR", 0)
 # The runs that look twice: a letter fills a window of half the canvas.
-LOOKS, WINDOW = ("frozen", "GSP"), 0.5
+LOOKS, WINDOW, SIDE = ("frozen", "GSP"), 0.5, 24
 SMOKE = {"steps": 20, "steps_per_evaluation": 20}
-CONCLUSION = (
-    "docs/results/clutter.md has three trainings of each, with intervals. From "
-    "random\nweights, trained long enough, averaging and GSP are level: see "
-    "docs/results/methods.md."
-)
 NUM_QUERIES, NUM_SHOWN = 3, 5
 """Images that the export is searched with, and neighbors printed of each."""
 CHECKOUT = Path(__file__).parents[1]
@@ -67,13 +61,12 @@ MEASURES = ["map_at_r", "precision_at_1", "precision_at_r"]
 
 @dataclass(frozen=True)
 class DemoCommand:
-    """Trains GAP, GSP and GSP + ZSR on a pretrained network among clutter."""
+    """Trains GAP, GSP and a second look among clutter, and shows them."""
 
     runs: Path = Path("runs/demo")
     """Folder for everything that the demo makes."""
-    seeds: Annotated[int, positive] = 3
-    """Trainings of each method on the frozen network. They take seconds; the
-    fine-tuned network is trained once."""
+    full: bool = False
+    """GSP + ZSR, fine-tuned networks and three seeds too."""
     smoke: bool = False
     """One training of 20 steps each: does it run at all?"""
     open: bool = True
@@ -82,37 +75,34 @@ class DemoCommand:
     @property
     def recipes(self) -> dict[Key, Recipe]:
         """(stage, method, seed) -> recipe."""
-        own = SMOKE if self.smoke else {}
-        seeds = 1 if self.smoke else self.seeds
-        found = {UNTRAINED: _recipe("frozen", "GAP").with_(steps=0)}
-        found |= {
-            (stage, method, seed): _recipe(stage, method).with_(
-                seed=seed, **own
-            )
-            for stage in STAGES
-            for method in METHODS
+        short = SMOKE if self.smoke else {}
+        seeds = 3 if self.full and not self.smoke else 1
+        recipes = {
+            (stage, method, seed): _recipe(stage, method, seed=seed, **short)
+            for stage in (STAGES if self.full else ["frozen"])
+            for method in (METHODS if self.full else ["GAP", "GSP"])
             for seed in range(seeds if stage == "frozen" else 1)
         }
-        found[BEST] = _best_recipe().with_(**own)
-        return found
+        if self.full:
+            recipes[LONGER] = _longer_recipe().with_(**short)
+        return recipes
 
 
-def _recipe(stage, method):
+def _recipe(stage, method, **settings):
     """A cell of the comparison: contrastive loss, 800 steps of 16 x 4."""
-    return named("glyphs").with_(
-        backbone_weights="characters",
-        loss_arguments={"negative_margin": 0.3841},
-        steps=800,
-        steps_per_evaluation=100,
-        learning_rate=RATES[stage][method],
-        **(CLUTTER if method != "GAP" else {}),
-        **METHODS[method],
-        **STAGES[stage],
-    )
+    own = {
+        "backbone_weights": "characters",
+        "loss_arguments": {"negative_margin": 0.3841},
+        "steps": 800,
+        "steps_per_evaluation": 100,
+        "learning_rate": RATES[stage][method],
+    }
+    clutter = CLUTTER if method != "GAP" else {}
+    own |= clutter | METHODS[method] | STAGES[stage] | settings
+    return named("glyphs").with_(**own)
 
 
-def _best_recipe():
-    """What the demo exports: the same with a proxy loss."""
+def _longer_recipe():
     return named(
         "glyphs", loss="proxy-nca", pooling="gsp", regularizer="zsr"
     ).with_(
@@ -140,54 +130,164 @@ def run_demo(command: DemoCommand) -> None:
     for key, recipe in command.recipes.items():
         check_sources(recipe)
         # Images, or the frozen network's features of them.
-        kept = recipe.cache_features
-        if kept not in splits:
-            splits[kept] = load_splits(recipe)
-        stage, method, seed = key
-        name = re.sub(r"[^a-z0-9]+", "-", f"{stage}-{method}-{seed}".lower())
+        is_cached = recipe.cache_features
+        if is_cached not in splits:
+            splits[is_cached] = load_splits(recipe)
+        name = re.sub(r"[^a-z0-9]+", "-", "-".join(map(str, key)).lower())
         directories[key] = RunDirectory(folder / name)
-        label = f"{stage}, {method}, {seed}"
-        _train(recipe, splits[kept], directories[key], label)
+        label = ", ".join(map(str, key))
+        _train(recipe, splits[is_cached], directories[key], label)
+    if False not in splits:
+        recipe = command.recipes["frozen", "GSP", 0]
+        splits[False] = load_splits(recipe.with_(cache_features=False))
     images = splits[False].test
-    table = results_table(directories)
-    table += second_look(directories, images)
+    looks = second_looks(directories, splits[False])
+    table = results_table(directories, looks)
     write_text(folder / "results.md", table)
     print(
         f"\n{len(images)} images of {images.num_classes} unseen letters among "
-        "unseen symbols; mean and standard deviation over seeds:\n\n"
-        f"{table}\n{CONCLUSION}\n"
+        f"unseen symbols:\n\n{table}"
     )
-    export_and_search(best_run(directories), images, folder)
+    print(augmentation_gain(looks[-1], splits[False]))
+    export_and_search(looks[-1], images, folder)
     page = write_demo_report(directories, folder)
     if command.open and not command.smoke and _has_desktop():
         webbrowser.open(page.absolute().as_uri())
     seconds = time.monotonic() - start
     print(f"{seconds:.0f} seconds in all. Everything is in {folder}/")
+    print("Next: make demo DEMO=--full")
 
 
-def best_run(directories: dict[Key, RunDirectory]) -> RunDirectory:
-    """The run with the best validation score."""
-    scores = {
-        run: max((e["val_map_at_r"] for e in run.read_history()), default=0.0)
-        for run in directories.values()
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A second look of some runs: name, last encoder, rows and scores."""
+
+    name: str
+    encoder: Any
+    rows: np.ndarray
+    scores: list[dict[str, Any]]
+
+
+def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
+    """Embeds the window where GSP pooled: not trained, and with a head."""
+    import keras_gsp as gsp
+    from training.recipes.backbone import build_backbone
+
+    scores: dict[str, list] = {"window, not trained": [], "window, a head": []}
+    looks: dict[str, tuple] = {}
+    for run in _runs_of(directories, LOOKS):
+        first, recipe = load_encoder(run), run.read_recipe()
+        whole = recipe.with_(cache_features=False)
+        raw = gsp.models.build_encoder(
+            build_backbone(whole, (SIDE, SIDE, 3)), embedding_size=None
+        )
+        options = {"window": WINDOW, "combine": "second"}
+        finder = gsp.models.TwoLooks(first, raw, **options)
+        second = window_head(run, finder, recipe, splits)
+        for name, encoder in zip(
+            scores,
+            (finder, gsp.models.TwoLooks(first, second, **options)),
+            strict=True,
+        ):
+            rows = encoder.predict(splits.test.images, verbose=0)
+            looks[name] = encoder, rows
+            scores[name].append(
+                gsp.metrics.retrieval_scores(rows, splits.test.labels)
+            )
+    return [Look(f"GSP's {k}", *looks[k], scores[k]) for k in scores]
+
+
+def window_head(
+    run: RunDirectory, finder: Any, recipe: Recipe, splits: Any
+) -> Any:
+    """Trains a head on the windows, which the network takes as characters."""
+    import keras
+
+    import keras_gsp as gsp
+    from training.recipes import batches, features
+    from training.recipes.learner import build_learner, start_from_data
+    from training.runs.callbacks import BestWeights
+
+    file = run.path / "window.keras"
+    if file.exists():
+        return keras.saving.load_model(file, compile=False)
+    recipe = _recipe(
+        *("frozen", "GAP"),
+        seed=recipe.seed,
+        steps=recipe.steps,
+        steps_per_evaluation=recipe.steps_per_evaluation,
+        data_arguments={"canvas_size": SIDE},
+    )
+    sides = {
+        side: features.image_features(recipe, _windows(finder, images))
+        for side, images in (
+            ("train", splits.train),
+            ("validation", splits.validation),
+        )
     }
-    return max(scores, key=scores.__getitem__)
+    train = sides["train"]
+    learner = build_learner(
+        recipe,
+        num_classes=train.num_classes,
+        image_shape=train.images.shape[1:],
+    )
+    start_from_data(recipe, learner, train)
+    scores = gsp.callbacks.RetrievalEvaluation(
+        batches.evaluation_batches(recipe, sides["validation"])
+    )
+    learner.fit(
+        batches.training_batches(recipe, train),
+        epochs=recipe.evaluations,
+        steps_per_epoch=recipe.interval,
+        callbacks=[scores, BestWeights(scores, recipe.evaluations + 1)],
+        shuffle=False,
+        verbose=0,
+    )
+    encoder = features.complete_encoder(recipe, learner.encoder)
+    encoder.save(file)
+    print(f"{file}: a head on the windows")
+    return encoder
 
 
-def export_and_search(
-    directory: RunDirectory, images: Any, folder: Path
-) -> None:
-    """Exports a run to `saved_model` and searches it from a new process.
+def _windows(finder, images):
+    """The windows of all images, as an image set."""
+    starts = range(0, len(images), 500)
+    parts = [finder.crops(images.images[i : i + 500]) for i in starts]
+    pixels = np.rint(np.concatenate(parts)).clip(0, 255).astype("uint8")
+    return dataclasses.replace(images, images=pixels)
+
+
+def augmentation_gain(look: Look, splits: Any) -> str:
+    """Says what neighbors of the gallery add to the best encoder."""
+    validation = look.encoder.predict(splits.validation.images, verbose=0)
+    scores = augmentation_scores(
+        *(look.rows, splits.test.labels),
+        *(validation, splits.validation.labels),
+    )
+    if not scores["num_neighbors"]:
+        return "Neighbor augmentation: no gain on validation letters.\n"
+    return (
+        "Neighbor augmentation, where a fifth of each letter searches the "
+        "rest: MAP@R {parts_map_at_r:.3f} -> {augmented_map_at_r:.3f} with "
+        "{num_neighbors} neighbors.\n".format(**scores)
+    )
+
+
+def export_and_search(look: Look, images: Any, folder: Path) -> None:
+    """Exports the best encoder and searches it from a new process.
 
     The gallery holds the queries, so each finds itself first.
     """
     from PIL import Image
 
-    from training.export import Export, export_run
+    import keras_gsp as gsp
+    from training.export import write_model
 
     model = folder.absolute() / "saved_model"
     if not model.exists():
-        export_run(Export(run=directory.path, output=model))
+        ids = np.array([f"test/{i}" for i in range(len(images))])
+        index = gsp.retrieval.ExactIndex(look.rows, images.names, ids)
+        write_model(model, look.encoder, images, index)
     queries = folder.absolute() / "queries"
     queries.mkdir(parents=True, exist_ok=True)
     files = []
@@ -195,11 +295,14 @@ def export_and_search(
     for position in firsts[-NUM_QUERIES:]:
         files.append(str(queries / f"test-{position}.png"))
         Image.fromarray(images.images[position]).save(files[-1])
-    print(f"{directory.path} exported to {folder / 'saved_model'}. A new")
-    print("process loads it and finds (distance, class, image):", flush=True)
+    print(f"{look.name} exported to {folder / 'saved_model'}. A new process")
+    print("loads it and finds (distance, class, image):", flush=True)
     command = [sys.executable, "-m", "training.search", str(model), *files]
+    picture = ["--picture", str(folder.absolute() / "neighbors.png")]
+    if Path(picture[1]).exists():
+        picture = []
     subprocess.run(
-        [*command, "--top", str(NUM_SHOWN)], cwd=CHECKOUT, check=True
+        [*command, "--top", str(NUM_SHOWN), *picture], cwd=CHECKOUT, check=True
     )
 
 
@@ -224,51 +327,29 @@ def _has_desktop():
     return is_here and not {"CI", "SSH_CONNECTION"} & os.environ.keys()
 
 
-def results_table(directories: dict[Key, RunDirectory]) -> str:
-    """Markdown table: mean and standard deviation over seeds."""
+def results_table(
+    directories: dict[Key, RunDirectory], looks: list[Look]
+) -> str:
+    """Markdown table, the best row last: mean and deviation over seeds."""
     cells = dict.fromkeys((stage, method) for stage, method, _ in directories)
-    headings = "network", "method", "MAP@R", "P@1", "P@R", "rate", "seeds"
-    rows: list = [headings, ["---"] * len(headings)]
-    for cell in cells:
-        runs = _runs_of(directories, cell)
-        scores = [[run.read_scores()[m] for run in runs] for m in MEASURES]
-        recipe = runs[0].read_recipe()
-        rate = f"{recipe.learning_rate:g}" if recipe.steps else ""
-        rows.append([*cell, *map(_spread, scores), rate, len(runs)])
-    return "".join(map(_line, rows))
-
-
-def second_look(directories: dict[Key, RunDirectory], images: Any) -> str:
-    """A row of the table: raw features of the window where GSP pooled."""
-    import keras_gsp as gsp
-    from training.recipes.backbone import build_backbone
-
-    side = int(WINDOW * images.images.shape[1])
-    found = []
-    runs = _runs_of(directories, LOOKS)
-    for run in runs:
-        recipe = run.read_recipe().with_(cache_features=False)
-        looks = gsp.models.TwoLooks(
-            load_encoder(run),
-            gsp.models.build_encoder(
-                build_backbone(recipe, (side, side, 3)), embedding_size=None
-            ),
-            window=WINDOW,
-            combine="second",
-        )
-        embeddings = embed(looks, recipe, images)
-        found.append(gsp.metrics.retrieval_scores(embeddings, images.labels))
-    scores = [[one[name] for one in found] for name in MEASURES]
-    name = "GSP's window, not trained"
-    return _line([LOOKS[0], name, *map(_spread, scores), "", len(runs)])
+    rows = [
+        [*cell, [run.read_scores() for run in _runs_of(directories, cell)]]
+        for cell in cells
+    ]
+    rows += [[LOOKS[0], look.name, look.scores] for look in looks]
+    rows.sort(key=lambda row: np.mean([one["map_at_r"] for one in row[2]]))
+    lines = [
+        ["network", "method", "MAP@R", "P@1", "P@R", "seeds"],
+        ["---", "---", "---:", "---:", "---:", "---:"],
+    ]
+    for stage, method, scores in rows:
+        spreads = [_spread([one[m] for one in scores]) for m in MEASURES]
+        lines.append([stage, method, *spreads, str(len(scores))])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _runs_of(directories, cell):
     return [run for key, run in directories.items() if key[:2] == cell]
-
-
-def _line(cells):
-    return f"| {' | '.join(map(str, cells))} |\n"
 
 
 def _spread(values):

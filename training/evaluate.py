@@ -10,7 +10,13 @@ import tyro
 from training.recipes.settings import Dataset
 from training.runs.command_line import check_new, run_command
 from training.runs.run_directory import RunDirectory, write_json
-from training.runs.scoring import load_encoder, score, score_lines
+from training.runs.scoring import (
+    augmentation_scores,
+    embed,
+    load_encoder,
+    score,
+    score_lines,
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,10 @@ class EvaluateCommand:
     split: Literal["test", "validation", "train", "all"] = "test"
     """Side of the data set; all: every class, for data that the run has not
     seen."""
+    augmentation: bool = False
+    """test: score a gallery whose rows know their neighbors too, with settings
+    that validation classes choose; a fifth of each class at a time searches
+    the others."""
     output: Path | None = None
     """New JSON file for the scores, which are also printed."""
 
@@ -45,11 +55,20 @@ def _evaluate(command):
         data_dir=command.data_dir or recipe.data_dir,
     )
     encoder = load_encoder(directory)
+    from training.recipes.data import load_splits
+
     # Another data set is split as it is.
     is_own = command.dataset in (None, directory.read_recipe().dataset)
     classes = directory.read_classes() if is_own else None
     scores = score(encoder, recipe, *_images(command, recipe, classes))
     del scores["queries"]
+    if command.augmentation:
+        splits = load_splits(recipe, classes)
+        parts = [
+            (embed(encoder, recipe, side), side.labels)
+            for side in (splits.test, splits.validation)
+        ]
+        scores |= augmentation_scores(*parts[0], *parts[1])
     if command.output is not None:
         write_json(command.output, scores)
     print(*score_lines(scores), sep="\n")

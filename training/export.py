@@ -135,7 +135,7 @@ def export_run(export: Export) -> None:
     if index is None:
         gsp.retrieval.export_encoder(encoder, export.target, **options)
     else:
-        _write_model(export, encoder, options, gallery, index)
+        write_model(export.target, encoder, gallery, index, **options)
 
 
 def _truncation(export, recipe, encoder, images):
@@ -178,7 +178,19 @@ def _index(export, recipe, encoder, splits, gallery):
     return index
 
 
-def _write_model(export, encoder, options, gallery, index):
+def write_model(
+    target: Path,
+    encoder: Any,
+    gallery: Any,
+    index: Any,
+    *,
+    overwrite: bool = False,
+    **options: Any,
+) -> None:
+    """Writes a SavedModel that searches, with images that have no files.
+
+    `options` are those of `gsp.retrieval.export_retriever`.
+    """
     import keras_gsp as gsp
     from keras_gsp.retrieval.serving.canaries import MOST
     from keras_gsp.storage.checksums import write_checksums
@@ -190,14 +202,15 @@ def _write_model(export, encoder, options, gallery, index):
     files = None
     if gallery.paths is not None:
         files = list(gallery.paths)[some]
-    elif options["crop_fraction"] == 1:
+    elif options.get("crop_fraction") == 1:
         files = [encoded_image(one, "PNG") for one in gallery.images[some]]
     if files is not None:
         ids = index.ids()[some].tolist()
         options["canaries"] = dict(zip(ids, files, strict=True))
-    options["overwrite"] = True
-    with whole_folder(export.target, overwrite=export.overwrite) as folder:
-        gsp.retrieval.export_retriever(encoder, index, folder, **options)
+    with whole_folder(target, overwrite=overwrite) as folder:
+        gsp.retrieval.export_retriever(
+            encoder, index, folder, overwrite=True, **options
+        )
         if gallery.images is not None:
             write_gallery_images(folder, gallery.images, index.ids())
             write_checksums(folder)

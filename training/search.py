@@ -44,6 +44,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(command):
     folder = exported_folder(command.model)
     for path in command.images:
+        if path.is_dir():
+            raise IsADirectoryError(
+                "`images` must be files. Received: the folder "
+                f"{path}; give its files: {path}/*.jpg"
+            )
         if not path.is_file():
             raise FileNotFoundError(
                 f"`images` must be files. Received: {path}, which is none."

@@ -10,9 +10,10 @@ import pytest
 import keras_gsp as gsp
 from tests.training.datasets import layouts
 from training import advise
-from training.advise import Advice, AdviseCommand, Row, part_scores
+from training.advise import Advice, AdviseCommand, Row
 from training.recipes.glyph_network import glyph_network
 from training.recipes.recipe import Recipe
+from training.runs.scoring import part_scores
 
 SIZE = 24
 

@@ -16,7 +16,6 @@ from tests.training.datasets import layouts
 from training import evaluate, export, train
 from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.encoder import SHRINKAGE
 from training.recipes.named import named
 from training.runs.callbacks import ProgressBar
 from training.runs.raw_baseline import raw_scores
@@ -171,9 +170,10 @@ def test_untrained_features_are_whitened_by_all_training_images(tmp_path):
     plain, run = (RunDirectory(tmp_path / name) for name in "ab")
     recipe = RECIPE.with_(steps=0, regularizer="none", embedding_size=4)
     train_run(recipe, SPLITS, plain)
-    train_run(recipe.with_(whitening="learned"), SPLITS, run)
+    train_run(recipe.with_(projection_start="learned"), SPLITS, run)
     encoder, images = evaluate.load_encoder(plain), SPLITS.train
-    whitening = gsp.layers.Whitening(4, shrinkage=SHRINKAGE)
+    shrinkage = run.read_scores()["raw"]["whitened"]["shrinkage"]
+    whitening = gsp.layers.Whitening(4, shrinkage=shrinkage)
     whitening.adapt(embed(encoder, recipe, images), images.labels)
     expected = whitening(embed(encoder, recipe, SPLITS.test))
     found = embed(evaluate.load_encoder(run), recipe, SPLITS.test)

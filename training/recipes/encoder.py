@@ -35,7 +35,7 @@ def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
         pooling=build_pooling(recipe.with_(regularizer="none")),
         preprocessing=preprocessing_of(recipe),
     )
-    if recipe.whitening == "none":
+    if recipe.projection_start == "random":
         return raw
     whitening = gsp.layers.Whitening(
         recipe.embedding_size,

@@ -27,7 +27,7 @@ from training.recipes.recipe import Recipe
 
 def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     """Replaces images by the backbone's feature maps, as cached float16."""
-    return splits.mapped(partial(_image_features, recipe))
+    return splits.mapped(partial(image_features, recipe))
 
 
 def class_tokens(recipe: Recipe, images: ImageSet) -> np.ndarray | None:
@@ -63,7 +63,8 @@ def _features_file(recipe, images):
     return cache_folder() / "features" / name, backbone
 
 
-def _image_features(recipe, images):
+def image_features(recipe: Recipe, images: ImageSet) -> ImageSet:
+    """Replaces images by the backbone's feature maps, as cached float16."""
     file, backbone = _features_file(recipe, images)
     if not file.exists():
         recipe = recipe.with_(cache_features=False)

@@ -118,12 +118,14 @@ def start_from_data(
     settle_statistics(recipe, learner, batches())
     initialize_projection(recipe, learner, images, shrinkage)
     start_prototypes(recipe, learner, batches())
-    if recipe.whitening != "none":
+    if not recipe.steps and recipe.projection_start != "random":
         layer = learner.encoder.get_layer("whitening")
         features = features_before(learner.encoder, layer)
         every = evaluation_batches(recipe, images)
         embeddings, labels = encoded(features, every)
-        is_learned = recipe.whitening == "learned"
+        is_learned = recipe.projection_start == "learned"
+        if is_learned and shrinkage is not None:
+            layer.shrinkage = shrinkage
         layer.adapt(embeddings, labels if is_learned else None)
 
 

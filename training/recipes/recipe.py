@@ -99,7 +99,8 @@ class Settings:
     projection_start: Literal["learned", "pca", "random"] = "random"
     """Start of the projection to `embedding_size`: learned whitening of the
     backbone's pooled features, with the shrinkage that is best on validation
-    classes, their principal components, or at random."""
+    classes, their principal components, or at random. With steps=0: whiten
+    the features so, or leave them as they are (random)."""
     num_prototypes: Annotated[int, positive] = 64
     """gsp, zsr, xml: number of prototypes."""
     prototype_start: Literal["data", "pooled", "random"] = "data"
@@ -114,10 +115,6 @@ class Settings:
     """Width of the embedding."""
     normalization: Literal["l2", "ball"] = "l2"
     """Embeddings on the unit sphere, or in the unit ball."""
-
-    whitening: Literal["none", "pca", "learned"] = "none"
-    """steps=0: whiten the backbone's features to `embedding_size`, fitted to
-    the training images; `learned` uses their classes."""
 
     loss: str = "c2"
     """c1, c2, triplet, ms, proxy-nca, or another of `gsp.losses`."""
@@ -154,7 +151,8 @@ class Settings:
     samples_per_class: Annotated[int, positive] = 4
     """Images of each class; pair losses need 2."""
     steps: Annotated[int, not_negative] = 900
-    """Training steps; 0 scores the backbone's own features, pooled."""
+    """Training steps; 0 scores the backbone's own features, pooled, and
+    whitened as `projection_start` says."""
     steps_per_evaluation: Annotated[int, positive] = 100
     """Steps between two evaluations; the command rounds `steps` up to a
     multiple."""
@@ -363,7 +361,6 @@ def _check(r: Recipe) -> None:
     )
     is_plain = r.lora_rank is None or (r.steps > 0 and not r.cache_features)
     need("lora_rank", is_plain, "None with cache_features or steps=0")
-    need("whitening", r.whitening == "none" or not r.steps, "none with steps")
     is_split = r.regularizer == "none" or r.classes_per_batch > 1
     need("classes_per_batch", is_split, "2 or more with a regularizer")
     is_new = r.ccp != "learned" or not r.uses_proxy_loss

@@ -23,8 +23,6 @@ Kind = Literal["none", "data", "model"]
 NUM_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 PROCESS_ID = "KERAS_DISTRIBUTION_PROCESS_ID"
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
-# Words in JAX's errors when another process has ended.
-LOST = ("Gloo", "UNAVAILABLE", "DEADLINE_EXCEEDED", "oordination", "eartbeat")
 
 # Weights with a row for each class, by path, and how their axes are split. An
 # optimizer gives its slots the layout of their weight.
@@ -110,8 +108,9 @@ class Distribution:
         import keras
 
         if self.kind == "data":
-            one = keras.distribution.DataParallel(auto_shard_dataset=False)
-            return one.scope()
+            return keras.distribution.DataParallel(
+                auto_shard_dataset=False
+            ).scope()
         devices = devices_here()
         mesh = keras.distribution.DeviceMesh(
             shape=(len(devices) // PARTS, PARTS),
@@ -189,16 +188,14 @@ def _end_process(error):
     An orderly exit waits for all processes; after a failure of one they would
     wait for each other forever.
     """
-    if any(word in str(error) for word in LOST):
-        print(
-            "error: another process of this training has ended. Give the same "
-            "command to all of them: training resumes from the last "
-            f"evaluation. {type(error).__name__}: {error}",
-            file=sys.stderr,
-        )
-    else:
-        traceback.print_exception(error)
-    sys.stderr.flush()
+    traceback.print_exception(error)
+    print(
+        "error: this process, or another process of this training, has ended. "
+        "Give the same command to all of them: training resumes from the last "
+        "evaluation.",
+        file=sys.stderr,
+        flush=True,
+    )
     sys.stdout.flush()
     if os.environ[PROCESS_ID] == "0":
         # It hosts the service that connects the others: they end first.

@@ -11,6 +11,8 @@ from training.runs.run_directory import RunDirectory
 
 # Test embeddings of a model, which studies score together.
 FILE = "test_embeddings.npz"
+# Parts of each class whose images search the others.
+PARTS = 5
 # Scores of the embedding's leading parts, named after their size.
 OF_EACH_SIZE = ("map_at_r", "precision_at_1")
 
@@ -58,6 +60,57 @@ def score(
         for name, value in scores.items()
     }
     return numbers | {"queries": each.tolist()}
+
+
+def part_scores(rows: Any, labels: Any, augmentation: Any = None) -> Any:
+    """Returns the MAP@R of each image, (images,), among the other parts.
+
+    A fifth of each class at a time searches the others, so that a gallery that
+    knows its neighbors does not know the query. NaN without a positive.
+    """
+    from keras_gsp.metrics import retrieval_scores
+    from keras_gsp.retrieval.augmentation import AugmentedRows
+
+    order = np.random.default_rng(0).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    parts, scores = np.empty(len(labels), int), np.full(len(labels), np.nan)
+    parts[order] = np.arange(len(labels)) % PARTS
+    for part in range(PARTS):
+        queries, gallery = rows[parts == part], rows[parts != part]
+        if augmentation is not None:
+            augmented = AugmentedRows(gallery, augmentation)
+            queries, gallery = augmented.expanded(queries), augmented.rows
+        found = retrieval_scores(
+            queries,
+            labels[parts == part],
+            gallery_embeddings=gallery,
+            gallery_labels=labels[parts != part],
+            per_query=True,
+        )
+        scores[parts == part] = found["per_query"]["map_at_r"]
+    return scores
+
+
+def augmentation_scores(
+    rows: Any, labels: Any, validation_rows: Any, validation_labels: Any
+) -> dict[str, float]:
+    """Scores a gallery whose rows know their neighbors, and one without.
+
+    Validation classes choose the settings; 0 neighbors mean no gain there.
+    Both are MAP@R of `part_scores`.
+    """
+    from keras_gsp.retrieval import NeighborAugmentation
+
+    chosen = NeighborAugmentation.chosen(validation_rows, validation_labels)
+    plain, augmented = (
+        float(np.nanmean(part_scores(rows, labels, augmentation)))
+        for augmentation in (None, chosen)
+    )
+    return {
+        "num_neighbors": chosen.num_neighbors,
+        "parts_map_at_r": plain,
+        "augmented_map_at_r": augmented,
+    }
 
 
 def score_lines(scores: dict) -> list[str]:

@@ -137,7 +137,7 @@ def test_backbone_weights_come_from_the_file(tmp_path):
 
 def test_untrained_features_know_how_images_are_cut():
     sizes = {"embedding_size": 8, "crop_size": 16, "resize": 20}
-    recipe = Recipe.of(steps=0, whitening="pca", **sizes)
+    recipe = Recipe.of(steps=0, projection_start="pca", **sizes)
     encoder = build_recipe_encoder(recipe, (16, 16, 3))
     assert preprocessing_of(encoder) == gsp.data.Preprocessing(16, 20)
 

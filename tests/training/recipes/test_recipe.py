@@ -24,7 +24,6 @@ REFUSED = [
     {"samples_per_class": 1},
     {"classes_per_batch": 1, "regularizer": "zsr"},
     {"ccp": "learned", "loss": "arcface"},
-    {"whitening": "pca"},
     {"lora_rank": 4, "steps": 0},
     {"lora_rank": 4, "frozen": "all", "cache_features": True},
     {"matryoshka_size": 128},
@@ -45,7 +44,7 @@ ALLOWED = [
     # Nothing is trained: nothing has to begin.
     {"steps": 0, "warmup_steps": 9, "memory": {"capacity": 9}},
     {"steps": 0, "ccp": "single", "ccp_arguments": {"warmup": 9}},
-    {"steps": 0, "whitening": "learned"},
+    {"steps": 0, "projection_start": "learned"},
     {"steps": 60},
     {"memory": {"warmup_steps": 899}},
     {"warmup_steps": 899},

@@ -108,7 +108,7 @@ def test_a_killed_process_ends_the_run_which_resumes_bit_by_bit(
     begin = time.monotonic()
     done, run = train(tmp_path, guide_commands(), KILLED_AT="7")
     assert done.returncode == 1
-    assert "another process of this training has ended" in done.stderr
+    assert "another process of this training, has ended" in done.stderr
     assert time.monotonic() - begin < 600
     assert not run.is_finished and len(run.read_history()) == 4
     done, run = train(tmp_path, guide_commands())
