@@ -23,7 +23,7 @@ from training.datasets.image_set import RetrievalSplits
 MAX_DIFFERENCE = 0.1
 SMALL = gsp.data.Preprocessing(32)
 # Of red, green and blue in gray.
-GRAY = np.float32([0.299, 0.587, 0.114])
+GRAY = np.array([0.299, 0.587, 0.114], "float32")
 # Of 8 x 8 gray pixels, from which pairs are drawn to be looked at closely.
 MIN_COARSE_CORRELATION = 0.98
 # Standard deviation of gray values below which an image shows nothing.

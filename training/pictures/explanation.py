@@ -25,6 +25,10 @@ def draw_explanation(
     from keras_gsp.data.preprocessing import preprocessing_of
 
     preprocessing = preprocessing_of(encoder)
+    if preprocessing is None:
+        raise ValueError(
+            "`encoder` must know its preprocessing. Received: none."
+        )
     images = [np.asarray(preprocessing.decode(x)) for x in (query, neighbor)]
     shares = gsp.retrieval.explain(
         encoder, images[0][None].astype("float32"), images[1][None]
