@@ -261,7 +261,7 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
 
     def _warn_if_too_short(self):
         epochs = (self.params or {}).get("epochs")
-        if None in (self.patience, epochs) or self.num_problems > 1:
+        if not self.patience or epochs is None or self.num_problems > 1:
             return
         # A problem's first evaluation is the best one so far, `patience` more
         # end it, and the next problem needs one. Evaluations fall on

@@ -121,22 +121,22 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         """Returns the `gsp.metrics.retrieval_scores` of the data set now."""
         self._choose_classes()
         encoder = self._encoder()
-        sides: dict[str, Any] = {}
-        sides["embeddings"], labels = encoded(encoder, self._queries)
+        rows_of: dict[str, Any] = {}
+        rows_of["embeddings"], labels = encoded(encoder, self._queries)
         options: dict[str, Any] = {"labels": labels}
         options["recall_at"] = self.recall_at
         if self._gallery is not None:
-            sides["gallery_embeddings"], options["gallery_labels"] = encoded(
+            rows_of["gallery_embeddings"], options["gallery_labels"] = encoded(
                 encoder, self._gallery
             )
-        scores = retrieval_scores(**sides, **options)
+        scores = retrieval_scores(**rows_of, **options)
         for size in self.truncate_to:
-            kind = normalization_of(encoder)
-            cut: dict[str, Any] = {
-                name: truncated(rows, size, kind)
-                for name, rows in sides.items()
+            normalization = normalization_of(encoder)
+            parts: dict[str, Any] = {
+                name: truncated(rows, size, normalization)
+                for name, rows in rows_of.items()
             }
-            for name, value in retrieval_scores(**cut, **options).items():
+            for name, value in retrieval_scores(**parts, **options).items():
                 if not name.startswith("num_"):
                     scores[f"{name}_{size}"] = value
         # All processes must act on the same scores.
@@ -147,9 +147,11 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         """Limits queries and gallery to the classes that are drawn, once."""
         if self.max_classes is None or self._classes is not None:
             return
-        found = np.unique(np.concatenate([own for _, own in self._queries]))
-        drawn = np.random.default_rng(0).permutation(len(found))
-        self._classes = found[np.sort(drawn[: self.max_classes])]
+        classes = np.unique(
+            np.concatenate([labels for _, labels in self._queries])
+        )
+        drawn = np.random.default_rng(0).permutation(len(classes))
+        self._classes = classes[np.sort(drawn[: self.max_classes])]
         self._queries = self._of_classes(self._queries)
         if self._gallery is not None:
             self._gallery = self._of_classes(self._gallery)
@@ -157,14 +159,15 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     def _of_classes(self, batches):
         """The samples of the drawn classes, in memory."""
         images, labels = [], []
-        for batch, own in batches:
-            chosen = np.isin(own, self._classes)
+        for batch, batch_labels in batches:
+            chosen = np.isin(batch_labels, self._classes)
             images.append(
                 keras.tree.map_structure(
-                    lambda one, chosen=chosen: host_array(one)[chosen], batch
+                    lambda array, chosen=chosen: host_array(array)[chosen],
+                    batch,
                 )
             )
-            labels.append(own[chosen])
+            labels.append(batch_labels[chosen])
         joined = keras.tree.map_structure(
             lambda *parts: np.concatenate(parts), *images
         )

@@ -106,11 +106,11 @@ class EmbeddingMemory(ConfiguredLayer):
         embeddings = ops.convert_to_tensor(embeddings)
         check_same_length(labels, embeddings)
         slots = ops.arange(self.capacity, dtype="int32")
-        own = ops.full(ops.shape(labels), -1, dtype="int32")  # No slot.
+        batch_slots = ops.full(ops.shape(labels), -1, dtype="int32")  # No slot.
         if training:
-            own = self._enqueue(embeddings, labels)
+            batch_slots = self._enqueue(embeddings, labels)
         is_empty = slots >= self.num_filled
-        excluded = is_empty[None, :] | (slots[None, :] == own[:, None])
+        excluded = is_empty[None, :] | (slots[None, :] == batch_slots[:, None])
         return (
             ops.convert_to_tensor(self.labels),
             ops.convert_to_tensor(self.embeddings),

@@ -31,7 +31,7 @@ class Whitening(ConfiguredLayer):
       Directions in which a class varies count little.
 
     Shrinkage s replaces S by :math:`(1 - s) S + s\, \mathrm{tr}(S) / d\, I`.
-    At s = 1 both are plain PCA: a rotation, then the cut to `size`.
+    At s = 1 both are plain PCA: a rotation, then the first `size` columns.
 
     Args:
         size: size of the output, at least 1 and at most that of the input.

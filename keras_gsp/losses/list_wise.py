@@ -64,9 +64,13 @@ class ListLoss(PairLoss):
         counted = ops.cast(positive + negative > 0.0, similarities.dtype)
         has_positive = ops.any(positive > 0.0, axis=1)
         if self.counts_query:
-            own = ops.sum(ops.square(embeddings), axis=1, keepdims=True)
-            similarities = ops.concatenate([similarities, own], axis=1)
-            itself = ops.ones_like(own)
+            query_similarity = ops.sum(
+                ops.square(embeddings), axis=1, keepdims=True
+            )
+            similarities = ops.concatenate(
+                [similarities, query_similarity], axis=1
+            )
+            itself = ops.ones_like(query_similarity)
             positive = ops.concatenate([positive, itself], axis=1)
             counted = ops.concatenate([counted, itself], axis=1)
         terms = self.list_terms(similarities, positive, counted)

@@ -65,7 +65,7 @@ class MarginLoss(PairLoss):
         too_far = ops.relu(distances - self.beta + self.margin)
         too_near = ops.relu(self.beta - distances + self.margin)
         if self.miner is None:
-            # A pair is in as many triplets as it has pairs of the other kind.
+            # Each pair of an anchor meets all its pairs of the other sign.
             positive, negative = (
                 positive * ops.sum(negative, axis=1, keepdims=True),
                 negative * ops.sum(positive, axis=1, keepdims=True),

@@ -21,8 +21,9 @@ class MatryoshkaLoss(MetricLoss):
     .. math:: L = \sum_m c_m \, \ell(y, \nu(x_{1:m}))
 
     with the sizes m, their weights c and :math:`\nu` the normalization of the
-    loss, so that an encoder can later be cut: `truncate_to` of indexes and
-    exports. Proxies and memory are cut too, so that one set serves all sizes.
+    loss, so that an encoder can later be truncated: `truncate_to` of indexes
+    and exports. Proxies and memory are truncated alike: one set serves all
+    sizes.
 
     Args:
         loss: a pair loss, list loss or proxy loss; the latter in
@@ -47,8 +48,8 @@ class MatryoshkaLoss(MetricLoss):
 
     Reference:
         Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022,
-        equation (1). Its classifiers with tied weights are cut as proxies are
-        here (MRL-E).
+        equation (1). Its classifiers with tied weights are truncated as proxies
+        are here (MRL-E).
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class MatryoshkaLoss(MetricLoss):
         if isinstance(self.loss, ProxyLoss):
             raise ValueError(
                 "`loss` must be a pair loss outside `MetricLearner`: "
-                "similarities to whole proxies cannot be cut. Received: "
+                "similarities to whole proxies have no parts. Received: "
                 f"loss={self.loss!r}. Train with `MetricLearner(encoder, "
                 "proxies=ClassProxies(num_classes))`."
             )
@@ -109,14 +110,14 @@ class MatryoshkaLoss(MetricLoss):
         return self.loss.checked_labels(labels)
 
     def training_loss(self, parts: StepParts) -> Tensor:
-        """Returns the sum of the training losses of the cut parts."""
+        """Returns the sum of the training losses of the leading parts."""
         loss = self.loss.training_loss
-        return self._sum(parts.embeddings, lambda m: loss(_cut(parts, m)))
+        return self._sum(parts.embeddings, lambda m: loss(_truncated(parts, m)))
 
     def validation_loss(self, parts: StepParts) -> Tensor:
-        """Returns the sum of the validation losses of the cut parts."""
+        """Returns the sum of the validation losses of the leading parts."""
         loss = self.loss.validation_loss
-        return self._sum(parts.embeddings, lambda m: loss(_cut(parts, m)))
+        return self._sum(parts.embeddings, lambda m: loss(_truncated(parts, m)))
 
     def _sum(self, embeddings: Tensor, loss_of: Callable[[int], Tensor]) -> Any:
         if self.sizes[0] > embeddings.shape[-1]:
@@ -131,7 +132,7 @@ class MatryoshkaLoss(MetricLoss):
         )
 
 
-def _cut(parts, size):
+def _truncated(parts, size):
     """The parts of a step, with the first coordinates of all vectors."""
     proxies = parts.proxies
     return replace(
@@ -139,7 +140,7 @@ def _cut(parts, size):
         embeddings=parts.embeddings[:, :size],
         proxies=None if proxies is None else partial(proxies, size=size),
         references=tuple(
-            replace(one, embeddings=one.embeddings[:, :size])
-            for one in parts.references
+            replace(reference, embeddings=reference.embeddings[:, :size])
+            for reference in parts.references
         ),
     )

@@ -53,8 +53,8 @@ class NormalizedSoftmaxLoss(ProxyLoss):
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy."""
         nearest = nearest_of_class(similarities)
-        own = own_similarities(labels, nearest)
-        differences = (nearest - own[:, None]) / self.temperature
+        target = own_similarities(labels, nearest)
+        differences = (nearest - target[:, None]) / self.temperature
         return softmax_terms(labels, differences)
 
 
@@ -95,9 +95,9 @@ class CosFaceLoss(ProxyLoss):
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
-        own = own_similarities(labels, nearest) - self.margin
+        target = own_similarities(labels, nearest) - self.margin
         return softmax_terms(
-            labels, (nearest - own[:, None]) / self.temperature
+            labels, (nearest - target[:, None]) / self.temperature
         )
 
 
@@ -149,9 +149,9 @@ class ArcFaceLoss(ProxyLoss):
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
-        own = self._turned(own_similarities(labels, nearest))
+        target = self._turned(own_similarities(labels, nearest))
         return softmax_terms(
-            labels, (nearest - own[:, None]) / self.temperature
+            labels, (nearest - target[:, None]) / self.temperature
         )
 
     def _turned(self, cosines):
@@ -202,8 +202,8 @@ class ProxyNCALoss(ProxyLoss):
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy."""
         logits = similarities / self.temperature
-        own = ops.logsumexp(own_similarities(labels, logits), axis=-1)
-        return ops.logsumexp(logits, axis=(1, 2)) - own
+        target = ops.logsumexp(own_similarities(labels, logits), axis=-1)
+        return ops.logsumexp(logits, axis=(1, 2)) - target
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -260,8 +260,8 @@ class SoftTripleLoss(ProxyLoss):
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns each sample's cross-entropy with the margin applied."""
         relaxed = self._relaxed(similarities)
-        own = own_similarities(labels, relaxed) - self.margin
-        return softmax_terms(labels, self.scale * (relaxed - own[:, None]))
+        target = own_similarities(labels, relaxed) - self.margin
+        return softmax_terms(labels, self.scale * (relaxed - target[:, None]))
 
     def _relaxed(self, similarities):
         if similarities.shape[-1] == 1:

@@ -57,14 +57,14 @@ def join_chunks(chunks: Any) -> Any:
 def changing_variables(encoder: keras.Model) -> list:
     """Returns the moving statistics and generators that training assigns."""
     weights = {id(weight) for weight in encoder.weights}
-    found = {
+    changing = {
         id(weight): weight
         for layer in _leaves(encoder)
         if layer.trainable
         for weight in layer.non_trainable_weights
     }
     return [
-        *found.values(),
+        *changing.values(),
         *(v for v in encoder.variables if id(v) not in weights),
     ]
 
@@ -77,18 +77,18 @@ def encode_chunks_on_jax(
 
     changing = changing_variables(encoder)
     numbers = {id(v): i for i, v in enumerate(encoder.non_trainable_variables)}
-    places = [numbers[id(v)] for v in changing]
+    positions = [numbers[id(v)] for v in changing]
     trainable = [v.value for v in encoder.trainable_variables]
     fixed = [v.value for v in encoder.non_trainable_variables]
 
     def encode(values, chunk):
         others = list(fixed)
-        for place, value in zip(places, values, strict=True):
-            others[place] = value
+        for position, value in zip(positions, values, strict=True):
+            others[position] = value
         outputs, others = encoder.stateless_call(
             trainable, others, chunk, training=True
         )
-        return [others[place] for place in places], outputs
+        return [others[position] for position in positions], outputs
 
     encode = jax.checkpoint(encode, prevent_cse=False)
     chunks = split_into_chunks(batch, num_chunks)
@@ -147,8 +147,10 @@ class ChunksOnTensorFlow:
         ]
         through = self._second_pass(of_outputs, inside)
         return [
-            add_gradients(tape.gradient(loss, vs), vs, *found)
-            for (loss, vs), *found in zip(targets, through, inside, strict=True)
+            add_gradients(tape.gradient(loss, vs), vs, *through_encoder)
+            for (loss, vs), *through_encoder in zip(
+                targets, through, inside, strict=True
+            )
         ]
 
     def _second_pass(self, of_outputs, variables):
@@ -167,7 +169,7 @@ class ChunksOnTensorFlow:
             chunk, gradients = chunk_and_gradients
             with tf.GradientTape(persistent=len(split) > 1) as tape:
                 outputs = tree.flatten(self.encoder(chunk, training=True))
-            found = [
+            gradients_of_chunk = [
                 tape.gradient(
                     outputs,
                     targets,
@@ -177,8 +179,10 @@ class ChunksOnTensorFlow:
                 for targets, of_chunk in zip(variables, gradients, strict=True)
             ]
             # An embedding's gradient is sparse.
-            found = tree.map_structure(tf.convert_to_tensor, found)
-            return tree.map_structure(ops.add, sums, found)
+            gradients_of_chunk = tree.map_structure(
+                tf.convert_to_tensor, gradients_of_chunk
+            )
+            return tree.map_structure(ops.add, sums, gradients_of_chunk)
 
         zeros = [[ops.zeros_like(v) for v in vs] for vs in variables]
         chunks = self.chunks, split
@@ -189,11 +193,14 @@ def add_gradients(
     gradients: list, variables: list, more: list, their_variables: list
 ) -> list:
     """Adds gradients of some variables to those of all; `None` counts as 0."""
-    found = {id(v): one for v, one in zip(their_variables, more, strict=True)}
+    added = {
+        id(v): gradient
+        for v, gradient in zip(their_variables, more, strict=True)
+    }
     return [
-        found.get(id(variable), gradient)
-        if gradient is None or id(variable) not in found
-        else ops.convert_to_tensor(gradient) + found[id(variable)]
+        added.get(id(variable), gradient)
+        if gradient is None or id(variable) not in added
+        else ops.convert_to_tensor(gradient) + added[id(variable)]
         for variable, gradient in zip(variables, gradients, strict=True)
     ]
 

@@ -227,11 +227,11 @@ def _feature_output(backbone, preprocessing):
         lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype, name=x.name),
         input_of(backbone),
     )
-    given = inputs
+    scaled = inputs
     if is_scaled:
         layer = keras.layers.Rescaling(scale, offset, name="pixel_range")
-        given = keras.tree.map_structure(layer, inputs)
-    return keras.tree.flatten(inputs), backbone(given)
+        scaled = keras.tree.map_structure(layer, inputs)
+    return keras.tree.flatten(inputs), backbone(scaled)
 
 
 def _patches(inputs, tokens, prefix_tokens, grid_shape):

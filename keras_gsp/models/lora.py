@@ -16,8 +16,8 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
 
     .. math:: W' = W + A B, \quad B = 0 \text{ at the start}
 
-    Of which layers says `build_encoder`. Factors are trained, and the biases
-    of these layers, as in Keras; nothing else is. Batch normalization uses its
+    See `build_encoder` for the layers. Factors and the biases of these layers
+    are trained, as in Keras; nothing else is. Batch normalization uses its
     stored statistics.
     """
     check_count(lora_rank=rank)
@@ -51,7 +51,7 @@ def enable_lora(backbone: keras.Model, rank: int) -> None:
 def lora_layers(model: keras.Model) -> list:
     """Returns the layers of a model, at any depth, that have factors."""
     layers = layers_at_any_depth(model)
-    return [one for one in layers if getattr(one, "lora_enabled", False)]
+    return [layer for layer in layers if getattr(layer, "lora_enabled", False)]
 
 
 def merge_lora(model: keras.Model) -> keras.Model:

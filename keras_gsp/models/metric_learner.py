@@ -1,5 +1,7 @@
 """The model that trains an encoder with any loss of this package."""
 
+from collections.abc import Iterable
+from itertools import compress
 from typing import Any, NamedTuple
 
 import keras
@@ -25,12 +27,6 @@ from keras_gsp.models.chunks import (
 )
 from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
-from keras_gsp.models.regularizer_share import (
-    gradient_share,
-    measured_weights,
-    metrics_with_share_on_jax,
-)
-from keras_gsp.models.replicas import gather_replicas, share_of_replica
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import (
     check_same_length,
@@ -75,8 +71,8 @@ class MetricLearner(Configured, keras.Model):
     - for a proxy loss: between the batch and the `proxies`;
     - for a pair loss: within the batch. With `proxies`, `memory`, or both:
       the sum of the losses between the batch and each of them, plus
-      `in_batch_weight` times the loss within the batch. The batch replaces
-      references that warm up;
+      `in_batch_weight` times the loss within the batch. During the warm-up
+      of references the loss within the batch replaces theirs;
     - for any other loss: its `training_loss`, see `MetricLoss`.
 
     The last term is zero until `ChanceConstrainedProgramming` sets anchors.
@@ -195,9 +191,9 @@ class MetricLearner(Configured, keras.Model):
             (self.class_embeddings, (None,)),
             (self.progress, None),
         ]
-        for part, own in shapes:
+        for part, input_shape_of_part in shapes:
             if part is not None and not part.built:
-                part.build(own)
+                part.build(input_shape_of_part)
         if self.anchored is not None and not self.anchored.built:
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
@@ -287,21 +283,23 @@ class MetricLearner(Configured, keras.Model):
                 else:
                     outputs = chunks.outputs(tape)
                 step = self.step_loss(y, outputs)
-                loss = self.optimizer.scale_loss(share_of_replica(step.total))
+                loss = self.optimizer.scale_loss(_share_of_replica(step.total))
             weights = self.trainable_variables
             targets = [(loss, weights)]
             if self.log_regularizer_share:
-                measured = measured_weights(self.encoder)
+                measured = _measured_weights(self.encoder)
                 targets += [(step.metric, measured)]
                 targets += [(step.regularizer, measured)]
             if chunks is None:
-                gradients, *parts = [tape.gradient(*one) for one in targets]
+                gradients, *parts = [
+                    tape.gradient(*target) for target in targets
+                ]
             else:
                 gradients, *parts = chunks.gradients(tape, outputs, targets)
             reported = step.total
             if self.anchored is not None:
                 anchored = self.encoder.trainable_variables
-                factor = self.optimizer.scale_loss(share_of_replica(1.0))
+                factor = self.optimizer.scale_loss(_share_of_replica(1.0))
                 pull = self.anchored.pull(anchored, factor)
                 gradients = add_gradients(gradients, weights, pull, anchored)
                 reported += self.anchored.penalty(anchored)
@@ -311,7 +309,7 @@ class MetricLearner(Configured, keras.Model):
             size = tf.shape(tree.flatten(x)[0])[0]
             self._loss_tracker.update_state(reported, sample_weight=size)
             if parts:
-                self.regularizer_share.update_state(gradient_share(*parts))
+                self.regularizer_share.update_state(_gradient_share(*parts))
             return self.compute_metrics(x, y, outputs)
 
     if _ON_JAX:
@@ -321,7 +319,7 @@ class MetricLearner(Configured, keras.Model):
         ) -> Any:
             """Takes Keras's step, with the regularizer's share if asked."""
             if self.log_regularizer_share:
-                metrics = metrics_with_share_on_jax(self, state, data)
+                metrics = _metrics_with_share_on_jax(self, state, data)
                 state = (*state[:3], metrics)
             return super().train_step(state, data)
 
@@ -339,7 +337,7 @@ class MetricLearner(Configured, keras.Model):
         loss = self.step_loss(y, y_pred, training).total
         if training and self.anchored is not None:
             loss += self.anchored.penalty(self.encoder.trainable_variables)
-        return share_of_replica(loss)
+        return _share_of_replica(loss)
 
     def step_loss(
         self, labels: Tensor, outputs: Any, training: bool = True
@@ -377,15 +375,15 @@ class MetricLearner(Configured, keras.Model):
         labels = self.loss.checked_labels(labels)
         embeddings = embedding_of(outputs)
         check_same_length(labels, embeddings)
-        labels = gather_replicas(labels)
-        embeddings = gather_replicas(embeddings)
+        labels = _gather_replicas(labels)
+        embeddings = _gather_replicas(embeddings)
         more: dict[str, Any] = {}
         if training:
             needs = getattr(self.regularizer, "needs", ()) + self.loss.needs
             if "histograms" in needs:
-                more["histograms"] = gather_replicas(outputs["histogram"])
+                more["histograms"] = _gather_replicas(outputs["histogram"])
                 if "pooled" in outputs:
-                    more["pooled"] = gather_replicas(outputs["pooled"])
+                    more["pooled"] = _gather_replicas(outputs["pooled"])
             if "first_half" in needs:
                 # The generator's state is a variable of the learner: a resumed
                 # run splits as an uninterrupted one.
@@ -524,13 +522,13 @@ class MetricLearner(Configured, keras.Model):
         self._check_needs(loss)
         used = {*loss.needs, *loss.takes}
         used |= {*getattr(self.regularizer, "needs", ())}
-        given = {
+        is_present = {
             "proxies": self.proxies is not None,
             "memory": self.memory is not None,
             "in_batch_weight": (self.in_batch_weight or 0.0) > 0.0,
         }
-        for name, is_given in given.items():
-            if is_given and name not in used:
+        for name, is_there in is_present.items():
+            if is_there and name not in used:
                 raise ValueError(
                     f"{type(loss).__name__} cannot use `{name}`; `memory` and "
                     "`in_batch_weight` need a pair loss, `proxies` that or a "
@@ -554,3 +552,91 @@ def _check_no_sample_weight(sample_weight):
             "`gsp.data.ClassBalancedSampler`. Received: sample_weight of "
             f"shape {tuple(sample_weight.shape)}."
         )
+
+
+def _gather_replicas(tensor: Tensor) -> Tensor:
+    """Joins the replicas' parts of a tensor to (global batch, ...)."""
+    if _num_replicas() == 1:
+        return tensor
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        # Keras traces the loss once outside the replicas, for its shape.
+        return tensor
+    # The identity turns a per-replica input into a tensor of this replica.
+    return context.all_gather(tf.identity(tensor), axis=0)
+
+
+def _share_of_replica(loss: Tensor) -> Tensor:
+    """Divides the global loss by the replicas, whose gradients are summed."""
+    return loss / _num_replicas()
+
+
+def _num_replicas() -> int:
+    """Replicas of `tf.distribute`; 1 without a strategy and on JAX."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _measured_weights(encoder: keras.Model) -> list:
+    """Returns the weights of `"projection"`, or all without such a layer."""
+    for layer in getattr(encoder, "layers", ()):
+        if layer.name == "projection" and layer.trainable_variables:
+            return layer.trainable_variables
+    return encoder.trainable_variables
+
+
+def _gradient_share(metric: Iterable, regularizer: Iterable) -> Tensor:
+    """Returns `|r| / (|m| + |r|)` of two lists of gradients, 0 for 0 / 0."""
+    metric_norm, norm = _norm(metric), _norm(regularizer)
+    total = metric_norm + norm
+    return norm / ops.where(total == 0.0, 1.0, total)
+
+
+def _metrics_with_share_on_jax(learner: Any, state: tuple, data: Any) -> list:
+    """Returns the metrics' variables, updated with the share of this step.
+
+    Keras's JAX step returns no gradients, so the forward pass is repeated
+    here; XLA merges the two. Arguments are those of `train_step`.
+    """
+    import jax
+
+    trainable, non_trainable, _, metrics = state
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+    measured = {id(variable) for variable in _measured_weights(learner.encoder)}
+    is_measured = [id(v) in measured for v in learner.trainable_variables]
+
+    def parts(values):
+        outputs, after = learner.stateless_call(
+            values, non_trainable, x, training=True
+        )
+        mapping = [*zip(learner.trainable_variables, values, strict=True)]
+        mapping += zip(learner.non_trainable_variables, after, strict=True)
+        with keras.StatelessScope(state_mapping=mapping):
+            loss = learner.step_loss(y, outputs)
+        return loss.metric, loss.regularizer
+
+    (metric, _), pull_back = jax.vjp(parts, trainable)
+    one, zero = ops.ones_like(metric), ops.zeros_like(metric)
+    # XLA computes those that are used.
+    share = _gradient_share(
+        compress(pull_back((one, zero))[0], is_measured),
+        compress(pull_back((zero, one))[0], is_measured),
+    )
+    mapping = list(zip(learner.metrics_variables, metrics, strict=True))
+    with keras.StatelessScope(state_mapping=mapping) as scope:
+        learner.regularizer_share.update_state(share)
+    return [scope.get_current_value(v) for v in learner.metrics_variables]
+
+
+def _norm(gradients):
+    squares = [
+        ops.sum(ops.square(ops.cast(gradient, "float32")))
+        for gradient in gradients
+        if gradient is not None
+    ]
+    return ops.sqrt(sum(squares, ops.zeros(())))

@@ -72,10 +72,12 @@ def _copy_with_rate(optimizer, name, learning_rate):
 
 
 def _check_plain(optimizer):
-    kinds = keras.optimizers
-    wrapped = kinds.MultiOptimizer, kinds.LossScaleOptimizer
-    is_optimizer = isinstance(optimizer, kinds.Optimizer)
-    if isinstance(optimizer, wrapped) or not is_optimizer:
+    wrappers = (
+        keras.optimizers.MultiOptimizer,
+        keras.optimizers.LossScaleOptimizer,
+    )
+    is_optimizer = isinstance(optimizer, keras.optimizers.Optimizer)
+    if isinstance(optimizer, wrappers) or not is_optimizer:
         raise TypeError(
             "`optimizer` must be a Keras optimizer that wraps no other. "
             f"Received: optimizer={optimizer!r}."

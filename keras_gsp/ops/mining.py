@@ -75,12 +75,14 @@ def semi_hard_pairs(
         reach = chosen_entries(distances, is_chosen)
         is_farther = is_negative & (distances > reach)
         weight = chosen_entries(weights.positive, is_chosen)
-        found = weight * ops.cast(
+        pair_weight = weight * ops.cast(
             ops.any(is_farther, axis=1, keepdims=True), reach.dtype
         )
         nearest = ops.where(is_farther, -distances, -math.inf)
-        kept = found * ops.cast(is_chosen, reach.dtype)
-        return counts + ops.stack([kept, found * is_first_largest(nearest)])
+        counted_positives = pair_weight * ops.cast(is_chosen, reach.dtype)
+        return counts + ops.stack(
+            [counted_positives, pair_weight * is_first_largest(nearest)]
+        )
 
     nothing = ops.zeros_like(weights.positive)
     counts = fold_positives(is_positive, choose, ops.stack([nothing, nothing]))

@@ -28,8 +28,10 @@ class PairWeights(NamedTuple):
 
     def without(self, is_left_out: Tensor) -> "PairWeights":
         """Returns the weights, 0 where `is_left_out` (batch, references)."""
-        kept = ops.cast(ops.logical_not(is_left_out), self.positive.dtype)
-        return PairWeights(self.positive * kept, self.negative * kept)
+        is_counted = ops.cast(ops.logical_not(is_left_out), self.positive.dtype)
+        return PairWeights(
+            self.positive * is_counted, self.negative * is_counted
+        )
 
     def cast(self, dtype: str) -> "PairWeights":
         """Returns the weights in another dtype."""
@@ -81,8 +83,8 @@ def shares_of_mean_anchor(
 
 def shares_of_mean_over(row_values: Tensor, is_counted: Tensor) -> Tensor:
     """Returns terms (batch,) whose mean averages over the counted anchors."""
-    kept = ops.where(is_counted, row_values, 0.0)
-    return anchor_shares(kept, ops.sum(ops.cast(is_counted, "int32")))
+    counted_values = ops.where(is_counted, row_values, 0.0)
+    return anchor_shares(counted_values, ops.sum(ops.cast(is_counted, "int32")))
 
 
 def log_one_plus_sum_exp(

@@ -12,7 +12,7 @@ from keras import ops
 from keras_gsp._tensor import Tensor
 
 
-def full_matmul(one: Tensor, other: Tensor) -> Tensor:
+def full_matmul(left: Tensor, right: Tensor) -> Tensor:
     """Matrix product in full precision on every backend and device.
 
     For what decides distances, similarities, selections and solutions. The
@@ -22,23 +22,23 @@ def full_matmul(one: Tensor, other: Tensor) -> Tensor:
     if keras.backend.backend() == "jax":
         from jax import lax, numpy
 
-        one, other = map(ops.convert_to_tensor, (one, other))
-        return numpy.matmul(one, other, precision=lax.Precision.HIGHEST)
-    one, other = map(_read, (one, other))
-    dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (one, other)}
+        left, right = map(ops.convert_to_tensor, (left, right))
+        return numpy.matmul(left, right, precision=lax.Precision.HIGHEST)
+    left, right = map(_read, (left, right))
+    dtypes = {keras.backend.standardize_dtype(x.dtype) for x in (left, right)}
     if keras.backend.backend() == "torch":
         import torch
 
-        kind = one.device.type
-        if kind != "meta" and torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
-                return full_matmul(one, other)
+        device = left.device.type
+        if device != "meta" and torch.is_autocast_enabled(device):
+            with torch.autocast(device, enabled=False):
+                return full_matmul(left, right)
         if dtypes == {"float64"}:
             # Keras rounds the result to float32 there.
-            return one @ other
+            return left @ right
     if dtypes != {"float32"} or not rounds_products():
-        return ops.matmul(one, other)
-    return _split_matmul(one, other)
+        return ops.matmul(left, right)
+    return _split_matmul(left, right)
 
 
 def _split_matmul(one, other):

@@ -18,7 +18,6 @@ from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.masked_reductions import num_kept
 from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.precision import at_least_float32, full_matmul
-from keras_gsp.ops.sinkhorn import sinkhorn_plan
 
 # Logarithm of the mass of a masked feature.
 _NO_MASS = -1e9
@@ -225,7 +224,7 @@ class OptimalTransportPooling(_ClusterPooling):
         column_masses = ops.zeros_like(scores[:, 0])
         if kept is not None:
             column_masses = ops.where(kept > 0.0, column_masses, _NO_MASS)
-        return sinkhorn_plan(
+        return _sinkhorn_plan(
             scores,
             row_masses,
             column_masses,
@@ -315,7 +314,7 @@ class OTKPooling(_ClusterPooling):
         row_masses = ops.full_like(
             costs[..., 0], -math.log(self.num_references)
         )
-        plan = sinkhorn_plan(
+        plan = _sinkhorn_plan(
             -self.inverse_temperature * costs,
             row_masses,
             log_masses,
@@ -340,3 +339,39 @@ class OTKPooling(_ClusterPooling):
         self.references.assign(
             prototype_cover(inside, self.num_references, max_features, seed)
         )
+
+
+def _sinkhorn_plan(
+    scores: Tensor,
+    log_row_masses: Tensor,
+    log_column_masses: Tensor,
+    *,
+    num_iterations: int,
+) -> Tensor:
+    r"""Computes the entropic transport plan of scores with given marginals.
+
+    S are `scores` (negative costs times the inverse temperature), p and q the
+    row and column masses, u and v the logarithms of the scalings.
+
+    .. math:: u_i = \log p_i - \log \sum_j e^{S_{ij} + v_j}, \quad
+              v_j = \log q_j - \log \sum_i e^{S_{ij} + u_i}
+
+    Scores and plan are (batch, rows, columns), the masses broadcast to
+    (batch, rows) and (batch, columns); -1e9 is no mass. Columns sum to their
+    masses, rows converge to theirs. In the log domain no score over- or
+    underflows. The gradient is that of the iterations.
+
+    Reference:
+        Sinkhorn Distances: Lightspeed Computation of Optimal Transport.
+    """
+    scores = ops.convert_to_tensor(scores)
+    log_rows = ops.cast(log_row_masses, scores.dtype)[..., :, None]
+    log_columns = ops.cast(log_column_masses, scores.dtype)[..., None, :]
+    # Start from the column masses, not from ones: a column without mass must
+    # not enter the first row scaling. Equal masses cancel in it.
+    scaled = scores + log_columns
+    for _ in range(num_iterations):
+        for logs, axis in ((log_rows, -1), (log_columns, -2)):
+            total = ops.logsumexp(scaled, axis=axis, keepdims=True)
+            scaled = scaled + logs - total
+    return ops.exp(scaled)

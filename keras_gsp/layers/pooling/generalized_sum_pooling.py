@@ -60,10 +60,9 @@ class GeneralizedSumPooling(FeaturePooling):
         transport_ratio: fraction of the mass that is pooled, in (0, 1].
             Default 0.3. Use less for images with a small subject.
         inverse_temperature: sharpness of the transport, positive, for costs
-            (distances) in [0, 2]. Default 20.0. The paper's 5.0 is too soft
-            in clutter, where 40 to 80 are better still; on photographs that
-            the subject fills, 20 validated better than 5, and no difference
-            on the test is shown.
+            (distances) in [0, 2]. Default 20.0; the paper has 5.0. In clutter
+            40 to 80 are better. On photographs that the subject fills there
+            is no significant difference.
         power: exponent of a generalized mean of the weighted features, at
             least 1. Default 1.0: the weighted sum. Above 1, weighted features
             are clipped below at 1e-6, as in GeM.
@@ -187,9 +186,9 @@ class GeneralizedSumPooling(FeaturePooling):
                 f"values of shape {values.shape}."
             )
         # Keras fills these, not `mask`, in a call with two tensors.
-        given = [x for x in (features_mask, values_mask) if x is not None]
-        if mask is None and given:
-            mask = ops.logical_and(given[0], given[-1])
+        masks = [x for x in (features_mask, values_mask) if x is not None]
+        if mask is None and masks:
+            mask = ops.logical_and(masks[0], masks[-1])
         transport = self._transport(features, mask)
         flat = zero_where_masked(at_least_float32(flat_features(values)), mask)
         pooled = self._pool(flat, transport.weights, mask)

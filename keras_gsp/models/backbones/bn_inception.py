@@ -72,10 +72,10 @@ def _inception(x, name, one, reduce, three, double_reduce, double, project):
     else:
         # The original's average includes its zero padding, unlike "same".
         y = keras.layers.ZeroPadding2D(1, name=f"{name}_pool_pad")(x)
-        kind = keras.layers.AveragePooling2D
+        pooling = keras.layers.AveragePooling2D
         if name == "inception_5b":
-            kind = keras.layers.MaxPooling2D
-        y = kind(3, 1, name=f"{name}_pool")(y)
+            pooling = keras.layers.MaxPooling2D
+        y = pooling(3, 1, name=f"{name}_pool")(y)
         paths.append(_convolution(y, f"{name}_pool_proj", project, 1))
     return keras.layers.Concatenate(name=f"{name}_output")(paths)
 

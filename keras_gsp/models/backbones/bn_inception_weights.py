@@ -48,10 +48,12 @@ def load_bn_inception_weights(model: keras.Model, state: Any) -> keras.Model:
     missing = sorted(wanted - state.keys())
     unknown = sorted(state.keys() - wanted)
     if missing or unknown:
-        words = f"{len(missing)} missing {missing[:3]}, {len(unknown)} unknown"
+        difference = (
+            f"{len(missing)} missing {missing[:3]}, {len(unknown)} unknown"
+        )
         raise ValueError(
             "`state` must hold exactly BN-Inception's weights. "
-            f"Received: {words} {unknown[:3]}."
+            f"Received: {difference} {unknown[:3]}."
         )
     for layer in _layers(model):
         layer.set_weights(_converted(layer, state))
@@ -70,8 +72,8 @@ def bn_inception_state(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def _layers(model):
-    kinds = keras.layers.Conv2D, keras.layers.BatchNormalization
-    return [layer for layer in model.layers if isinstance(layer, kinds)]
+    weighted = keras.layers.Conv2D, keras.layers.BatchNormalization
+    return [layer for layer in model.layers if isinstance(layer, weighted)]
 
 
 def _names(layer):
