@@ -74,9 +74,6 @@ def image_batches(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     pixels = np.zeros((8, 40, 50, 3), "uint8")
     labels = np.repeat(["cat", "dog"], 4)
     batches = gsp.data.image_batches(

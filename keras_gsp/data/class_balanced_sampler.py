@@ -37,9 +37,6 @@ class ClassBalancedSampler:
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     labels = np.repeat(np.arange(12), 5)
     sampler = gsp.data.ClassBalancedSampler(
         labels, classes_per_batch=4, samples_per_class=2, seed=1

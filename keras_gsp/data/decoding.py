@@ -83,9 +83,7 @@ def decode_image(
 
     ```python
     import io
-    import numpy as np
     from PIL import Image
-    import keras_gsp as gsp
 
     file = io.BytesIO()
     Image.fromarray(np.zeros((30, 40, 3), "uint8")).save(file, "PNG")

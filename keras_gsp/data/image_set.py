@@ -49,8 +49,6 @@ class ImageSet:
     Example:
 
     ```python
-    import keras_gsp as gsp
-
     photos = gsp.data.ImageSet(
         [0, 0, 1], ("cat", "dog"), paths=("a.jpg", "b.jpg", "c.jpg")
     )
@@ -324,7 +322,6 @@ def image_folder(
 
     ```python
     import pathlib, tempfile
-    import keras_gsp as gsp
 
     root = pathlib.Path(tempfile.mkdtemp())
     for name in ("cat", "dog"):

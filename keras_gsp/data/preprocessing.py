@@ -49,9 +49,6 @@ class Preprocessing:
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     preprocessing = gsp.data.Preprocessing(32, shorter_side=36)
     pixels = np.zeros((5, 40, 50, 3), "uint8")
     batches = gsp.data.image_batches(pixels, preprocessing=preprocessing)

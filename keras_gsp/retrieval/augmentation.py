@@ -67,9 +67,6 @@ class NeighborAugmentation(WithConfig):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     labels = np.repeat(np.arange(20), 8)
     rng = np.random.default_rng(0)
     rows = np.eye(32)[labels] + 0.3 * rng.normal(size=(160, 32))

@@ -67,10 +67,6 @@ def explain(
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     encoder = keras.Sequential([
         keras.Input((8, 8, 3)), gsp.layers.GeneralizedSumPooling(4)
     ])

@@ -55,9 +55,6 @@ class MatchThreshold(WithConfig):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     labels = np.repeat(np.arange(40), 5)
     noise = 0.05 * np.random.default_rng(0).normal(size=(200, 40))
     rows = np.eye(40)[labels] + noise

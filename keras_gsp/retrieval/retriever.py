@@ -72,9 +72,6 @@ class Retriever:
 
     ```python
     import pathlib, tempfile
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
 
     photos = pathlib.Path(tempfile.mkdtemp())
     for number, name in enumerate(("cat", "dog")):

@@ -96,9 +96,6 @@ def suspects(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(8), 20)
     rows = np.eye(16)[labels] + 0.1 * rng.normal(size=(160, 16))

@@ -52,10 +52,6 @@ def upgrade(
     Example:
 
     ```python
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
-
     labels = np.repeat(np.arange(24), 3)
     images = np.random.default_rng(0).normal(size=(24, 24))[labels]
     old = keras.Sequential([keras.Input((24,)), keras.layers.Dense(16)])

@@ -38,9 +38,6 @@ def verify_export(path: str | Path) -> dict[str, Any]:
 
     ```python
     import pathlib, tempfile
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
 
     encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
     root = pathlib.Path(tempfile.mkdtemp())

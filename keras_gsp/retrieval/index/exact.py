@@ -319,9 +319,6 @@ class ExactIndex(GalleryIndex):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     index = gsp.retrieval.ExactIndex(
         np.eye(3),
         labels=["cat", "dog", "cow"],

@@ -66,9 +66,6 @@ class FaissIndex(ApproximateIndex):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     rows = np.random.default_rng(0).normal(size=(500, 16))
     try:
         index = gsp.retrieval.FaissIndex(rows, factory="RaBitQ", rescore=50)

@@ -75,8 +75,6 @@ class MilvusIndex(SearchIndex):
 
     ```python
     import tempfile
-    import numpy as np
-    import keras_gsp as gsp
 
     with tempfile.TemporaryDirectory() as folder:
         try:

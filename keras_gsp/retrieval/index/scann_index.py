@@ -49,9 +49,6 @@ class ScannIndex(ApproximateIndex):
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     rows = np.random.default_rng(0).normal(size=(100, 8))
     try:
         index = gsp.retrieval.ScannIndex(rows, ids=np.arange(100) + 7)

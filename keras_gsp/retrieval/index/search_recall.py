@@ -44,9 +44,6 @@ def search_recall(
     Example:
 
     ```python
-    import numpy as np
-    import keras_gsp as gsp
-
     rows = np.random.default_rng(0).normal(size=(200, 16))
     labels = np.arange(200) % 20
     small = gsp.retrieval.ExactIndex(rows[20:], labels[20:], storage="float16")

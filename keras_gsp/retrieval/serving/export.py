@@ -68,8 +68,6 @@ def export_encoder(
 
     ```python
     import tempfile
-    import keras
-    import keras_gsp as gsp
 
     encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
     with tempfile.TemporaryDirectory() as folder:
@@ -127,9 +125,6 @@ def export_retriever(
 
     ```python
     import tempfile
-    import keras
-    import numpy as np
-    import keras_gsp as gsp
 
     encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
     images = np.random.default_rng(0).random((3, 4, 4, 3)) * 255
