@@ -9,6 +9,25 @@ might confuse, equal ones by position, wherever the products were computed.
 | q.r - |r|^2 / 2 | `nearness` | larger is nearer, for one query |
 | 3/2 eps (d + 4) (|q| + D)^2 | `slack` | twice its rounding, D the distance |
 | 2^-124 (d + 4) | | and what it loses where products are below 2^-126 |
+
+1. The gallery comes in blocks, and so do the queries: `QUERY_ROWS` at once on
+   the host, `DEVICE_QUERIES` on an accelerator, with products of at most
+   `PRODUCT_NUMBERS` numbers. These bound the memory, 64 MB in float32, and are
+   large enough for a product to run at full speed.
+2. On the host, the nearest member of each group of `GROUP_ITEMS` items bounds
+   the last wanted item from below: a sixteenth of the numbers is sorted. All
+   items above the bound, less the slack, are candidates; picking them from the
+   product by a mask costs less than sorting it.
+3. Many equal items make many candidates. A query with more than `CROWD` for
+   each wanted item waits, and is answered by comparing distinct rows alone.
+4. On an accelerator, which sorts fast, `top_k` keeps `SPARE_CANDIDATES` more
+   than wanted; a query whose spare ones are all within the slack goes to step
+   2. A gallery of at most `DEVICE_MOST_NUMBERS` (8 GB) stays there, in blocks
+   of `DEVICE_ROWS`; a search below `DEVICE_LEAST_WORK` multiplications is
+   faster on the host than the copies are.
+5. Candidates that rounding could have put in a wrong order are measured in
+   float64. `UNDERFLOW` and `ROWS_ALIKE` are about products that round in
+   another way than the slack assumes.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,25 +43,18 @@ from keras_gsp.ops.precision import full_matmul
 # Rows of the gallery, half their squared lengths and their rising positions.
 Block = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-# Queries compared at once, and numbers of one product (64 MB in float32) or of
-# the vectors in float64 that are compared exactly.
 QUERY_ROWS = 512
 PRODUCT_NUMBERS = 2**24
-# On an accelerator; a smaller search (in multiplications) or a larger gallery
-# (in numbers) stays on the host.
 DEVICE_QUERIES = 4096
 DEVICE_ROWS = 2**16
 DEVICE_LEAST_WORK = 2**33
 DEVICE_MOST_NUMBERS = 2**31
+SPARE_CANDIDATES = 16
+GROUP_ITEMS = 16
+CROWD = 32
 # Four times what a product, a sum or a half square loses below float32's
 # smallest normal number, where an accelerator counts zero.
 UNDERFLOW = 2.0**-124
-# Candidates kept beyond those wanted where a search only keeps a fixed number.
-SPARE_CANDIDATES = 16
-# Items in a group whose nearest member counts for the bound.
-GROUP_ITEMS = 16
-# Queries with more than CROWD candidates per wanted item (ties) wait.
-CROWD = 32
 # BLAS multiplies several rows at once and the last few one by one, which rounds
 # differently; an export, which keeps few candidates, pads its gallery.
 ROWS_ALIKE = 64

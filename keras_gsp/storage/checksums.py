@@ -18,7 +18,7 @@ def write_checksums(folder: str | os.PathLike) -> None:
     files = {
         path.relative_to(folder).as_posix(): _digest(path, is_forced=True)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != CHECKSUMS
+        if path.is_file() and path != folder / CHECKSUMS
     }
     text = json.dumps({"algorithm": "sha256", "files": files}, indent=2)
     (folder / CHECKSUMS).write_text(text + "\n", encoding="utf-8")
@@ -72,7 +72,8 @@ def listed(folder: Path) -> dict[str, str]:
 
 def _digest(path, *, is_forced=False):
     # Opened for writing, or Windows cannot force it to the disk.
-    with open(path, "r+b" if is_forced else "rb") as file:
-        if is_forced:
+    if is_forced:
+        with open(path, "r+b") as file:
             os.fsync(file.fileno())
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

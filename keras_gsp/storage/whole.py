@@ -222,15 +222,12 @@ def _check_free(
 
 def _foreign(folder):
     """The first file that the checksums of a folder do not list."""
-    try:
-        known = listed(folder).keys()
-    except ValueError:
-        known = ()
+    known: set[str] = set()
+    with contextlib.suppress(ValueError):
+        known = listed(folder).keys() | {CHECKSUMS, CURRENT}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_dir():
-            own = {CHECKSUMS, CURRENT} if known else ()
-            is_known = path.relative_to(folder).as_posix() in known
-            if not is_known and path.name not in own:
+            if path.relative_to(folder).as_posix() not in known:
                 return path
     return None
 
