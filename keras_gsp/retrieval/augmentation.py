@@ -71,7 +71,8 @@ class NeighborAugmentation(WithConfig):
     rng = np.random.default_rng(0)
     rows = np.eye(32)[labels] + 0.3 * rng.normal(size=(160, 32))
     chosen = gsp.retrieval.NeighborAugmentation.chosen(rows, labels)
-    assert chosen.num_neighbors > 0
+    index = gsp.retrieval.ExactIndex(rows, labels, augmentation=chosen)
+    assert index.search(np.eye(32)[3], k=8).labels.tolist() == [[3] * 8]
     ```
 
     Reference: Turcot and Lowe, "Better matching with fewer features", 2009,

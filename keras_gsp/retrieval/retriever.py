@@ -18,6 +18,7 @@ import numpy as np
 from keras_gsp.data.image_set import image_folder
 from keras_gsp.data.listed_files import image_root
 from keras_gsp.data.preprocessing import preprocessing_of
+from keras_gsp.retrieval.augmentation import NeighborAugmentation
 from keras_gsp.retrieval.folder_changes import (
     FolderChanges,
     Version,
@@ -62,6 +63,8 @@ class Retriever:
         index: any index of the encoder's embeddings with strings as ids, or
             an empty one.
         folder: folder of the photographs. `None`: ids are paths as given.
+        augmentation: `NeighborAugmentation` that decides the order of what is
+            found. `None`: the index's own, if any.
         **options: `image_size`, `crop_fraction`, `max_pixels`, as for
             `export_encoder`.
 
@@ -92,6 +95,7 @@ class Retriever:
         index: SearchIndex,
         *,
         folder: str | Path | None = None,
+        augmentation: NeighborAugmentation | None = None,
         **options: Any,
     ) -> None:
         self._served = ServedEncoder(
@@ -99,6 +103,8 @@ class Retriever:
         )
         self._options = options
         self.encoder, self.index = encoder, index
+        if augmentation not in (None, index.augmentation):
+            index.augmentation = augmentation
         self.folder: Path | None = None
         # Of the files that were embedded whole, and where all is saved.
         self._versions: dict[str, Version] = {}

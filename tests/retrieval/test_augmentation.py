@@ -1,10 +1,13 @@
 """Neighbor augmentation equals its equations, and settings are chosen."""
 
+import keras
 import numpy as np
 import pytest
 
 import keras_gsp as gsp
 from keras_gsp.retrieval.augmentation import AugmentedRows
+from tests.retrieval.serving.served_answers import answers_here
+from tests.retrieval.serving.served_artefact import small_encoder, write_files
 
 Augmentation = gsp.retrieval.NeighborAugmentation
 
@@ -201,3 +204,51 @@ def test_a_choice_needs_a_class_of_two_and_a_known_score():
         Augmentation.chosen(rows, np.arange(len(rows)))
     with pytest.raises(ValueError, match="score"):
         Augmentation.chosen(rows, labels, score="recall")
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="SavedModels"
+)
+@pytest.mark.parametrize("kind", ["ExactIndex", "ScannIndex"])
+def test_a_retriever_and_its_export_answer_as_the_index(kind, tmp_path):
+    pytest.importorskip(kind[:5].lower() if kind != "ExactIndex" else "numpy")
+    files = write_files(tmp_path)
+    settings = Augmentation(3, rounds=2, original_weight=0.5)
+    index = getattr(gsp.retrieval, kind)()
+    retriever = gsp.retrieval.Retriever.from_folder(
+        tmp_path, small_encoder(), index=index, augmentation=settings
+    )
+    assert index.augmentation == settings
+    changed = str(files[3])
+    retriever.delete([retriever.index.ids()[3]])
+    retriever.add([changed])
+    index.refresh()
+    expected = retriever.search(list(files), k=8)
+    rows = retriever.embed(list(files))
+    order = np.argsort(-by_the_equations_of(index, rows, settings), axis=1)
+    np.testing.assert_array_equal(expected.indices, order[:, :8])
+    retriever.save(tmp_path / "saved")
+    loaded = gsp.retrieval.Retriever.load(tmp_path / "saved", folder=tmp_path)
+    found = loaded.search(list(files), k=8)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    within = float(np.median(expected.distances))
+    loaded.export(tmp_path / "export", neighbors=8, within=within)
+    answer = answers_here([(tmp_path / "export", "search", files)])[0]
+    found = loaded.search(list(files), k=8, within=within)
+    np.testing.assert_array_equal(answer["counts"], found.counts)
+    np.testing.assert_array_equal(answer["ids"], found.ids)
+    is_near = np.isfinite(found.distances)
+    np.testing.assert_allclose(
+        answer["distances"][is_near], found.distances[is_near], atol=1e-4
+    )
+
+
+def by_the_equations_of(index, queries, settings):
+    return by_the_equations(
+        index.items(index.ids())[0].astype("float64"),
+        queries.astype("float64"),
+        settings.num_neighbors,
+        settings.rounds,
+        settings.power,
+        settings.original_weight,
+    )

@@ -238,19 +238,27 @@ class _ServedGallery:
     """
 
     def __init__(self, index, neighbors, within):
-        gallery = index.gallery
+        self._origin = index.gallery.origin
+        self._augmentation, self._searched = index.augmentation, "rows"
+        named, engine = {}, index
+        if index._augmented is not None:
+            *rounds, engine = index._augmented.rounds
+            for number, one in enumerate(rounds):
+                named[f"round{number}"] = one.items(engine.ids())[0]
+            self._searched = "searched"
+            named["searched"] = engine.gallery.embeddings
+        gallery = engine.gallery
+        named["rows"] = index.items(gallery.ids)[0] - self._origin
         self._num_items = len(gallery)
         self._neighbors = min(neighbors, self._num_items)
         self._match, self._within = index.match, within
-        self._origin = gallery.origin
-        rows = gallery.embeddings - self._origin
-        rows, halves = rows_alike(rows, np.sum(np.square(rows), axis=1) / 2)
         arrays = {
-            "rows": rows,
-            "half_squares": halves,
             "ids": _for_json(gallery.ids),
             "labels": _for_json(gallery.labels),
         }
+        for name, rows in named.items():
+            halves = np.sum(np.square(rows), axis=1) / 2
+            arrays[name], arrays[f"halves of {name}"] = rows_alike(rows, halves)
         with tf.device("/CPU:0"):
             self.variables = {
                 name: tf.Variable(values, trainable=False)
@@ -262,15 +270,17 @@ class _ServedGallery:
         }
         if within is not None:
             self.facts["within"] = float(within)
+        if self._augmentation is not None:
+            self.facts["augmentation"] = self._augmentation.get_config()
         if self._match is not None:
             self.facts["match_threshold"] = self._match.get_config()
         self.searches = {"search": self._answered(self._nearest)}
         if isinstance(index, ScannIndex):
             scann = import_scann()
             self._num_candidates = index.num_candidates
-            searcher = index.built_with(scann.scann_ops.builder)
+            searcher = engine.built_with(scann.scann_ops.builder)
             self.variables["scann"] = searcher.serialize_to_module()
-            self.facts["index_settings"] = index.settings
+            self.facts["index_settings"] = engine.settings
             self.searches["search_exact"] = self.searches["search"]
             self.searches["search"] = self._answered(self._near_by_scann)
 
@@ -278,10 +288,19 @@ class _ServedGallery:
         """From embeddings to the answer of a signature."""
 
         def answer(rows, is_ok):
-            distances, indices = self._ordered(rows, search(rows))
+            distances, indices = self._found(rows, search)
             is_neighbor = (indices >= 0) & is_ok[:, None]
             if self._within is not None:
                 is_neighbor &= distances <= self._within
+            if self._within is not None and self._augmentation is not None:
+                # Distances need not rise: what is left comes first.
+                order = tf.argsort(
+                    tf.cast(~is_neighbor, "int32"), axis=1, stable=True
+                )
+                distances, indices, is_neighbor = (
+                    tf.gather(values, order, batch_dims=1)
+                    for values in (distances, indices, is_neighbor)
+                )
             positions = tf.where(is_neighbor, indices, 0)
             outputs = {}
             for name in ("ids", "labels"):
@@ -297,11 +316,41 @@ class _ServedGallery:
 
         return answer
 
-    def _nearest(self, embeddings):
-        """Returns indices that hold the exact neighbors, in any order."""
+    def _found(self, embeddings, search):
+        """Distances and indices of neighbors, in their order."""
         queries = embeddings - self._origin
-        rows, halves = self.variables["rows"], self.variables["half_squares"]
-        num_kept = min(self._neighbors + 1 + SPARE_CANDIDATES, self._num_items)
+        if self._augmentation is None:
+            return self._ordered("rows", queries, search(queries))
+        expanded = self._expanded(embeddings)
+        indices = search(expanded)
+        indices = self._ordered("searched", expanded, indices)[1]
+        return self._distances("rows", queries, indices), indices
+
+    def _expanded(self, embeddings):
+        """What is searched for: a product for each round of augmentation."""
+        augmentation = self._augmentation
+        first = rows = _unit(embeddings)
+        for number in range(augmentation.rounds):
+            name, count = f"round{number}", augmentation.num_neighbors
+            count = min(count, self._num_items)
+            vectors = tf.gather(
+                self.variables[name], self._nearest(rows, name, count)
+            )
+            weights = tf.einsum("qs,qks->qk", rows, vectors)
+            weights = tf.maximum(weights, 0.0) ** augmentation.power
+            rows = _unit(rows + tf.einsum("qk,qks->qs", weights, vectors))
+        if not augmentation.original_weight:
+            return rows
+        root = np.float32(np.sqrt(augmentation.original_weight))
+        return tf.concat([rows, root * first], axis=1)
+
+    def _nearest(self, queries, name=None, count=None):
+        """Returns indices that hold the exact neighbors, in any order."""
+        name = name or self._searched
+        rows = self.variables[name]
+        halves = self.variables[f"halves of {name}"]
+        num_kept = count or self._neighbors + 1 + SPARE_CANDIDATES
+        num_kept = min(num_kept, self._num_items)
         best, indices = [], []
         for start in range(0, rows.shape[0], SHARD_ROWS):
             shard = slice(start, start + SHARD_ROWS)
@@ -314,12 +363,12 @@ class _ServedGallery:
         chosen = tf.math.top_k(tf.concat(best, axis=1), num_kept).indices
         return tf.gather(tf.concat(indices, 1), chosen, batch_dims=1)
 
-    def _near_by_scann(self, embeddings):
+    def _near_by_scann(self, queries):
         """Returns indices that ScaNN finds, -1 for none."""
         scann, wanted = import_scann(), self._neighbors
         searcher = scann.scann_ops.searcher_from_module(self.variables["scann"])
         indices, distances = searcher.search_batched(
-            embeddings,
+            queries if self._augmentation else queries + self._origin,
             final_num_neighbors=wanted,
             pre_reorder_num_neighbors=self._num_candidates(wanted),
         )
@@ -329,16 +378,24 @@ class _ServedGallery:
         indices = tf.pad(indices, [[0, 0], [0, missing]], constant_values=-1)
         return tf.ensure_shape(indices, (None, wanted))
 
-    def _ordered(self, embeddings, indices):
+    def _ordered(self, name, queries, indices):
         """The nearest candidates by exact distance, then by index."""
         # Among equals, top_k takes the first: the lower index.
         indices = tf.sort(indices, axis=1)
-        vectors = tf.gather(self.variables["rows"], tf.maximum(indices, 0))
-        queries = (embeddings - self._origin)[:, None, :]
-        distances = tf.norm(vectors - queries, axis=-1)
-        distances = tf.where(indices < 0, np.inf, distances)
+        distances = self._distances(name, queries, indices)
         nearness, order = tf.math.top_k(-distances, self._neighbors)
         return -nearness, tf.gather(indices, order, batch_dims=1)
+
+    def _distances(self, name, queries, indices):
+        """Distances of candidates, infinity for an index of -1."""
+        vectors = tf.gather(self.variables[name], tf.maximum(indices, 0))
+        distances = tf.norm(vectors - queries[:, None, :], axis=-1)
+        return tf.where(indices < 0, np.inf, distances)
+
+
+def _unit(rows):
+    lengths = tf.norm(rows, axis=1, keepdims=True)
+    return rows / tf.maximum(lengths, np.finfo("float32").tiny)
 
 
 def _for_json(values):
