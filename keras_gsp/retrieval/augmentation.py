@@ -72,7 +72,7 @@ class NeighborAugmentation(WithConfig):
     rows = np.eye(32)[labels] + 0.3 * rng.normal(size=(160, 32))
     chosen = gsp.retrieval.NeighborAugmentation.chosen(rows, labels)
     index = gsp.retrieval.ExactIndex(rows, labels, augmentation=chosen)
-    assert index.search(np.eye(32)[3], k=8).labels.tolist() == [[3] * 8]
+    assert index.search(np.eye(32)[3], k=7).labels.tolist() == [[3] * 7]
     ```
 
     Reference: Turcot and Lowe, "Better matching with fewer features", 2009,
