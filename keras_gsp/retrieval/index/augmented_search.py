@@ -94,8 +94,7 @@ class AugmentedSearch:
         for number in range(self.augmentation.rounds + 1):
             index = self._index_of(number)
             rounds.append(index)
-            if len(index):
-                index.delete(np.setdiff1d(index.ids(), ids))
+            _delete(index, np.setdiff1d(index.ids(), ids))
         if len(ids):
             start, labels, ids, attributes = original.items(ids)
             rows = [unit(start)]
@@ -111,7 +110,7 @@ class AugmentedSearch:
         rows, _, present, _ = original.items(ids)
         parts = [present, self._near(first, first.items(ids)[0])]
         for index in self.rounds:
-            index.delete(np.setdiff1d(ids, present))
+            _delete(index, np.setdiff1d(ids, present))
         if len(present):
             first.upsert(unit(rows), None, present)
             parts.append(self._near(first, unit(rows)))
@@ -150,6 +149,11 @@ class AugmentedSearch:
             vectors = index._located(near)[1]
             parts.append(self.augmentation.mixed(rows[some], vectors))
         return np.concatenate(parts)
+
+
+def _delete(index, ids):
+    if len(ids):
+        index.delete(ids)
 
 
 def _measured(original, near, queries):
