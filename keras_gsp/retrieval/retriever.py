@@ -40,6 +40,8 @@ from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import OK, ServedEncoder
 from keras_gsp.retrieval.space import check_space
+from keras_gsp.retrieval.space_map import certified_map
+from keras_gsp.retrieval.upgrade import Upgrade, index_for_upgrade
 from keras_gsp.storage.one_process import one_process
 from keras_gsp.storage.whole import reading, whole_version
 
@@ -49,6 +51,8 @@ _ENGINES = {
 }
 # Files of which `sync` adds the embeddings at once.
 SYNCED = 256
+# Items by which `upgrade` fits its map.
+SAMPLED = 4096
 
 
 class Retriever:
@@ -350,6 +354,40 @@ class Retriever:
         self.delete(list(failed))  # What they held is another picture.
         return failed
 
+    def upgrade(
+        self, new_encoder: keras.Model, *, into: SearchIndex | None = None
+    ) -> "Retriever":
+        """Answers photographs of a new encoder from the old index, at once.
+
+        A sample of the labeled files, embedded by both encoders, gives the map
+        from the new space to the old one, as in `gsp.retrieval.upgrade`. The
+        `index` of what is returned is an `Upgrade`: its `embed()` reads the
+        files again, all or some, and its `cut_over()` returns the new index.
+
+        Args:
+            new_encoder: built Keras model, images to embeddings of any size.
+            into: index for the new embeddings; see `gsp.retrieval.upgrade`.
+
+        Raises:
+            ValueError: fewer than 12 labels with two files that are there;
+                what `gsp.retrieval.upgrade` refuses.
+        """
+        into = index_for_upgrade(self.index, self.encoder, new_encoder, into)
+        upgraded = type(self)(
+            new_encoder, into, folder=self.folder, **self._options
+        )
+        upgraded._versions = dict(self._versions)
+        ids = np.random.default_rng(0).permutation(self.index.ids())
+        old, labels, ids, _ = self.index.items(ids[:SAMPLED])
+        new, is_read = upgraded._embedded_files(ids)
+        space_map, certificate = certified_map(
+            old[is_read], new[is_read], labels[is_read]
+        )
+        index = Upgrade(self.index, into, space_map, new_encoder, certificate)
+        index.embed_files = upgraded._embedded_files
+        upgraded.index = index
+        return upgraded
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes encoder, index and canaries, not the photographs.
 
@@ -465,6 +503,19 @@ class Retriever:
                     return unicodedata.normalize("NFC", file.as_posix())
             file = Path(os.path.abspath(file))
         return file.as_posix()
+
+    def _embedded_files(self, ids):
+        """Embeddings of items' files, and which of them could be read."""
+        files = [self.path(name) or b"" for name in ids.tolist()]
+        rows, status = self._served.embed(files)
+        is_read = np.array([word == OK for word in status], bool)
+        if not is_read.all():
+            warnings.warn(
+                f"{(~is_read).sum()} of {len(ids)} files cannot be read: "
+                f"{ids[~is_read][:5].tolist()}.",
+                stacklevel=3,
+            )
+        return rows, is_read
 
     def _examples(self, examples):
         """Ids of items, or embeddings where some are none."""

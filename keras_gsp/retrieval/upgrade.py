@@ -3,10 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_gsp._checks import check_count
-from keras_gsp._labeled_batches import LabeledBatches, encoded, encoded_batches
+from keras_gsp._labeled_batches import (
+    LabeledBatches,
+    batches_of,
+    encoded,
+    encoded_batches,
+)
+from keras_gsp.data.batches import image_batches
+from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.neighbors import nearest_of
@@ -32,6 +40,7 @@ def upgrade(
 
     Half of the sample's classes fit maps of the new space into the old one,
     orthogonal and ridge; a quarter chooses one, by MAP@R; the rest certifies.
+    `Retriever.upgrade` does it for a folder of photographs.
 
     Args:
         index: index of the old encoder's embeddings, not empty.
@@ -45,7 +54,6 @@ def upgrade(
         batch_size: images embedded at once when arrays are given.
 
     Raises:
-        ImportError: SciPy is not installed.
         ValueError: an empty index; an index or `into` of another encoder; two
             encoders of one space; too few classes in the sample.
 
@@ -63,6 +71,21 @@ def upgrade(
     index = upgraded.cut_over()
     ```
     """
+    into = index_for_upgrade(index, old_encoder, new_encoder, into)
+    batches = LabeledBatches(sample, "sample", batch_size)
+    old, labels = encoded(old_encoder, batches)
+    new, _ = encoded(new_encoder, batches)
+    space_map, certificate = certified_map(old, new, labels)
+    return Upgrade(index, into, space_map, new_encoder, certificate)
+
+
+def index_for_upgrade(
+    index: SearchIndex,
+    old_encoder: Any,
+    new_encoder: Any,
+    into: SearchIndex | None = None,
+) -> SearchIndex:
+    """Returns the index for new embeddings, with the new encoder's space."""
     if not len(index):
         raise ValueError("`index` must hold items. Received: an empty index.")
     check_space(old_encoder, index)
@@ -80,12 +103,8 @@ def upgrade(
             )
         into = ExactIndex(storage=index.gallery.storage)
     check_space(new_encoder, into, "into")
-    batches = LabeledBatches(sample, "sample", batch_size)
-    old, labels = encoded(old_encoder, batches)
-    new, _ = encoded(new_encoder, batches)
-    space_map, certificate = certified_map(old, new, labels)
     into.space = space
-    return Upgrade(index, into, space_map, new_encoder, certificate)
+    return into
 
 
 class Upgrade(SearchIndex):
@@ -115,6 +134,8 @@ class Upgrade(SearchIndex):
         self.old, self.new, self.space_map = old, new, space_map
         self.certificate = certificate or {}
         self._encoder = encoder
+        # From ids to embeddings and which of them could be read.
+        self.embed_files: Callable[[np.ndarray], Any] = _without_files
         self._match, self._space = new.match, new.space
         # Ids that both have.
         self._moved = np.intersect1d(old.ids(), new.ids())
@@ -126,25 +147,49 @@ class Upgrade(SearchIndex):
 
     def embed(
         self,
-        load: Callable[[list[Any]], Any],
+        load: Callable[[list[Any]], Any] | None = None,
         *,
         num_items: int | None = None,
         batch_size: int = 256,
     ) -> int:
         """Embeds items in random order and returns how many are left.
 
-        `load` is a function from a list of ids to the images, in order;
-        `num_items` the most to embed, `None` for all; `batch_size` items are
-        embedded, and searchable, at once. After a kill, `upgrade` goes on
-        from a saved or stored `new` index as `into`.
+        After a kill, `upgrade` goes on from a saved or stored `new` index as
+        `into`.
+
+        Args:
+            load: function from a list of ids to the images, in order: an
+                array, names of files, or what `gsp.data.image_batches` gives.
+                `None`: the files of the `Retriever` that was upgraded.
+            num_items: the most to embed; `None`: all.
+            batch_size: items that are embedded, and searchable, at once.
         """
         check_count(is_optional=True, num_items=num_items)
         ids = np.random.default_rng(0).permutation(self.left())[:num_items]
-        blocks = blocks_of(ids, batch_size)
-        batches = ((load(some.tolist()), some) for some in blocks)
-        for embeddings, some in encoded_batches(self._encoder, batches):
-            self.upsert(embeddings, *self.old.items(some)[1:])
+        for some in blocks_of(ids, batch_size):
+            rows, is_read = (
+                self.embed_files(some)
+                if load is None
+                else (self._embedded(load(some.tolist())), slice(None))
+            )
+            self.upsert(rows[is_read], *self.old.items(some[is_read])[1:])
         return len(self.left())
+
+    def _embedded(self, images):
+        """New embeddings of an array, names of files or batches."""
+        if not isinstance(images, keras.utils.PyDataset):
+            if np.asarray(images).dtype.kind in "UO":
+                names = [str(name) for name in images]
+                cut = preprocessing_of(self._encoder)
+                images = image_batches(names, preprocessing=cut)
+            else:
+                images = [images]
+        batches = (
+            batch if isinstance(batch, tuple) else (batch, range(len(batch)))
+            for batch in batches_of(images)
+        )
+        found = [rows for rows, _ in encoded_batches(self._encoder, batches)]
+        return np.concatenate(found)
 
     def cut_over(self) -> SearchIndex:
         """Returns the new index; items left to embed are a `RuntimeError`."""
@@ -246,6 +291,12 @@ class Upgrade(SearchIndex):
         intercept, slope = self.space_map.line
         distances = np.maximum(intercept + slope * found.distances, 0)
         return np.where(is_left, distances, np.inf), *_columns(found)[1:]
+
+
+def _without_files(ids):
+    raise ValueError(
+        "`load` must be given: the index knows no files. Received: load=None."
+    )
 
 
 def _columns(found):

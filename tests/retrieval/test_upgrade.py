@@ -1,14 +1,24 @@
 """upgrade: maps, side-by-side search, resuming, cut-over, refusals."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 import keras_gsp as gsp
-from keras_gsp.retrieval import ExactIndex, SearchIndex, Upgrade, upgrade
+from keras_gsp.retrieval import (
+    ExactIndex,
+    Retriever,
+    SearchIndex,
+    Upgrade,
+    upgrade,
+)
 from keras_gsp.retrieval.space import check_space
 from keras_gsp.retrieval.space_map import SpaceMap, fitted_map, logistic_line
 from tests.retrieval.index.test_indexes import ENGINES, made
+from tests.retrieval.test_retriever import means
 
 
 def encoder(seed, size, inputs=12):
@@ -174,3 +184,38 @@ def test_wrong_upgrades_are_refused_by_name(encoders):
     ]:
         with pytest.raises(ValueError, match=message):
             upgrade(*arguments, **options)
+
+
+def test_a_retriever_is_upgraded_with_its_files(tmp_path):
+    rng = np.random.default_rng(0)
+    for label in range(14):
+        color = rng.integers(30, 220, (1, 1, 3))
+        for number in range(3):
+            noise = rng.integers(-20, 20, (20, 20, 3))
+            path = tmp_path / f"c{label}" / f"{number}.png"
+            path.parent.mkdir(exist_ok=True)
+            Image.fromarray((color + noise).astype("uint8")).save(path)
+    old, new = means(), means(1 / 100)
+    retriever = Retriever.from_folder(tmp_path, old)
+    upgraded = retriever.upgrade(new)
+    file = tmp_path / "c3" / "1.png"
+    assert upgraded.search(file, k=1).labels.tolist() == [["c3"]]
+    assert upgraded.index.embed(num_items=10, batch_size=4) == 32
+    name = upgraded.index.left()[0]
+    (tmp_path / name).write_bytes(b"no image")
+    with pytest.warns(UserWarning, match=f"1 of .*{name}"):
+        assert upgraded.index.embed() == 1
+    shutil.copy(file, tmp_path / name)
+    cut = gsp.data.Preprocessing(16, 16)
+    left = upgraded.index.embed(  # batches of files, too
+        lambda ids: gsp.data.image_batches(
+            [str(tmp_path / name) for name in ids], preprocessing=cut
+        )
+    )
+    assert left == 0
+    upgraded.index = upgraded.index.cut_over()
+    expected = Retriever.from_folder(tmp_path, new).search(file, k=5)
+    found = upgraded.search(file, k=5)
+    np.testing.assert_allclose(found.distances, expected.distances, atol=1e-5)
+    # The file was changed after it was embedded first.
+    assert upgraded.sync().changed == (name,)
