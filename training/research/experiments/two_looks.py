@@ -130,8 +130,7 @@ def photographs(settings: Settings, fold: int) -> Task:
     data = load_pictures(str(settings.data_dir), size)
     sides = fold_sides(data.labels, max(settings.folds, 2), fold, 6)
     network = Recipe.of(
-        backbone="mobilenet-v2",
-        backbone_width=settings.width,
+        backbone=f"mobilenet-v2@{settings.width}",
         backbone_weights=weights and str(weights),
         frozen="all",
     )
