@@ -46,3 +46,8 @@ def learning_rate_of(optimizer: keras.optimizers.Optimizer) -> Any:
     A variable, or a schedule; `optimizer.learning_rate` is a schedule's value.
     """
     return optimizer._learning_rate
+
+
+def compile_by_xla(model: keras.Model) -> None:
+    """Compiles a model's steps though a layer of it asks not to."""
+    model._jit_compile = True

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_gsp._checks import check_count, check_interval
+from keras_gsp._compat import compile_by_xla
 from keras_gsp._configured import Configured
 from keras_gsp._encoding import embedding_of
 from keras_gsp._labeled_batches import first_labels
@@ -211,9 +212,10 @@ class MetricLearner(Configured, keras.Model):
     ) -> None:
         """As `keras.Model.compile`, with a loss of `keras_gsp.losses`."""
         self._check_loss(loss)
-        if _ON_JAX:  # Keras would not compile a `TwoLooks` unless told to.
-            kwargs.setdefault("jit_compile", True)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+        if _ON_JAX and not self.run_eagerly and kwargs.get("jit_compile", True):
+            # Of a `TwoLooks` too: a training has one size of images.
+            compile_by_xla(self)
 
     def fit(
         self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any

@@ -31,8 +31,9 @@ class TwoLooks(keras.Model):
     encoders take, so that the second look sees more. It costs two passes.
 
     Boxes get no gradient; both looks do, so the model can be trained like any
-    encoder. For another second encoder, train the first, train the second on
-    `.crops(images)`, and combine both here.
+    encoder; on JAX in a `MetricLearner`, which compiles a step. For another
+    second encoder, train the first, train the second on `.crops(images)`, and
+    combine both here.
 
     Args:
         first: encoder with one pooling that has `pooling_weights`, such as
