@@ -18,8 +18,8 @@ from keras_gsp.data.image_set import ImageSet
 from keras_gsp.data.listed_files import names_below
 from keras_gsp.data.preprocessing import Preprocessing
 
-# Batches that are read before they are asked for, and images of one task.
-_AHEAD, _IMAGES_PER_TASK = 2, 8
+# Batches that are read before they are asked for.
+_AHEAD = 2
 
 
 def image_batches(
@@ -180,7 +180,7 @@ class ImageBatches(keras.utils.PyDataset):
             return self._labeled(self.source[rows], rows)
         with self._lock:
             rows, tasks = self._read(int(index))
-        images = [image for task in tasks for image in task.result()]
+        images = [task.result() for task in tasks]
         errors = [
             f"{self.source[row] if self.source.ndim == 1 else row} ({image})"
             for row, image in zip(rows, images, strict=True)
@@ -217,10 +217,9 @@ class ImageBatches(keras.utils.PyDataset):
 
     def _started(self, step):
         places, rows = self._positions(step)
-        starts = range(0, len(rows), _IMAGES_PER_TASK)
-        parts = [slice(start, start + _IMAGES_PER_TASK) for start in starts]
-        submit = partial(self._threads.submit, self._images, step)
-        return rows, [submit(places[part], rows[part]) for part in parts]
+        submit = partial(self._threads.submit, self._image, step)
+        pairs = zip(places.tolist(), rows.tolist(), strict=True)
+        return rows, [submit(place, row) for place, row in pairs]
 
     def _positions(self, step):
         """Places in the batch, and positions of their images."""
@@ -235,17 +234,14 @@ class ImageBatches(keras.utils.PyDataset):
             return images
         return images, self.labels[rows].astype("int64")
 
-    def _images(self, step, places, rows):
-        """Images, or in place of one the error of its file."""
-        images: list[Any] = []
-        for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-            try:
-                images.append(self._image(step, place, row))
-            except (OSError, ValueError) as error:
-                images.append(error)
-        return images
-
     def _image(self, step, place, row):
+        """An image, or in place of it the error of its file."""
+        try:
+            return self._prepared(step, place, row)
+        except (OSError, ValueError) as error:
+            return error
+
+    def _prepared(self, step, place, row):
         window, is_mirrored = None, False
         if self.augment is not None:
             random = np.random.default_rng((self.seed, step, place))
