@@ -9,7 +9,6 @@ import datetime
 import json
 import multiprocessing
 import os
-import platform
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -268,8 +267,4 @@ def device_name() -> str:
 
         if torch.cuda.is_available():
             return torch.cuda.get_device_name()
-    facts = Path("/proc/cpuinfo")
-    lines = facts.read_text().splitlines() if facts.exists() else []
-    names = [x.partition(": ")[2] for x in lines if x.startswith("model name")]
-    name = names[0] if names else platform.processor()
-    return f"{name}, {os.cpu_count()} cores"
+    return environment()["processor"]
