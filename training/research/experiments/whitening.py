@@ -33,7 +33,6 @@ from training.runs.raw_baseline import pooled
 BEST, WHITENED = "best pooling", "learned whitening"
 LDA = "LDA, scikit-learn"
 FORMS = "PCA", "PCA whitening", WHITENED, LDA, "Koo-Fu"
-DISCRIMINANT_SHRINKAGES = 0.3, 0.8
 SCORES = {
     "untrained": "untrained",
     "map_at_r": "MAP@R",
@@ -62,7 +61,7 @@ class Settings(CommandSettings):
     """Folds over the classes, at least 2."""
     size: int = 128
     """Size of the embeddings of the closed forms."""
-    shrinkages: tuple[float, ...] = (0.1, 0.3, 0.8, 0.95)
+    shrinkages: tuple[float, ...] = (0.1, 0.3, 0.8, 0.95, 0.99)
     """Shrinkages of the closed forms."""
     keep: Path = Path("runs/features")
     """Folder of feature maps, which the same command reads again."""
@@ -181,7 +180,7 @@ def closed_forms(
         return basis * scale @ leading
 
     def koo_fu(shrinkage):
-        scale = (inner + shrinkage * inner.mean()) ** -0.5
+        scale = _shrunk(inner, shrinkage) ** -0.5
         leading = np.linalg.svd(between * scale, full_matrices=False)[2]
         return basis * scale @ leading[: min(size, len(classes) - 1)].T
 
@@ -241,7 +240,7 @@ def fold_rows(
     kernels = closed_forms(*fitted, size, shrinkages)
     kernels[LDA] = {
         shrinkage: discriminants(*fitted, size, shrinkage)
-        for shrinkage in DISCRIMINANT_SHRINKAGES
+        for shrinkage in shrinkages
         if LDA in forms
     }
     for name in forms:
