@@ -149,19 +149,3 @@ def test_unknown_batch_size_in_a_graph_and_fixed_ones_under_xla():
                 np.testing.assert_array_equal(one, two)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must fit"):
         step(*batch_of(0, 7))
-
-
-@not_on_jax
-def test_what_does_not_fit_is_refused():
-    embeddings, labels = batch_of(0)
-    memory = EmbeddingMemory(6)
-    for call, arguments, message in (
-        (EmbeddingMemory(3), (embeddings, labels), "=3.*Received: batch=4"),
-        (memory, (embeddings, labels + 0.5), "must be whole numbers. Received"),
-        (memory, (embeddings, labels[1:]), "`labels` and `embeddings`"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call(*arguments, training=True)
-    for shape in [(None, None), (4, 2, 3)]:
-        with pytest.raises(ValueError, match="Embeddings must have shape"):
-            EmbeddingMemory(6).build(shape)

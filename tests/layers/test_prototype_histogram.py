@@ -89,13 +89,3 @@ def test_half_precision_and_extreme_temperature():
     found = built("dot", 1e6)(features)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     np.testing.assert_allclose(ops.sum(found, 1), np.ones(3), atol=1e-6)
-
-
-@not_on_jax
-def test_wrong_features_are_refused():
-    for call, arguments, message in (
-        (PrototypeHistogram(7).build, {"input_shape": (2, 6)}, r"\(2, 6\)"),
-        (built(), {"features": np.ones((2, 4))}, r"Received: shape \(2, 4\)"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            call(**arguments)

@@ -223,39 +223,6 @@ def test_padding_is_not_pooled(options, tmp_path):
     np.testing.assert_allclose(nothing, np.zeros((2, 3)), atol=1e-6)
 
 
-def test_bad_arguments_are_refused():
-    for backbone, options, message in [
-        (feature_backbone, {"embedding_size": 0}, "embedding_size=0"),
-        (feature_backbone, {"normalization": "max"}, "normalization='max'"),
-        (feature_backbone, {"prefix_tokens": 1}, "need tokens"),
-        (feature_backbone, {"grid_shape": (2, 2)}, "need tokens"),
-        (
-            feature_backbone,
-            {
-                "pooling": GeneralizedSumPooling(5, return_histogram=True),
-                "histogram": PrototypeHistogram(5),
-            },
-            "Only one of",
-        ),
-        (pooled_backbone, {}, "without its top.*backbone.get_layer"),
-        (keras.Sequential, {}, "must be a built Keras model"),
-        (patch_backbone, {"prefix": "cut"}, "prefix='cut'"),
-        (patch_backbone, {"prefix_tokens": -1}, "prefix_tokens=-1"),
-        (patch_backbone, {"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
-        (patch_backbone, {"grid_shape": (0, 2)}, "rows=0"),
-        (masking_backbone, {"grid_shape": (2, 3)}, "count: it has no mask"),
-        (patch_backbone, {"prefix_tokens": 1.0}, "prefix_tokens=1.0"),
-        (patch_backbone, {"prefix": "concatenate"}, "at least 1 with"),
-        (
-            patch_backbone,
-            {"prefix": "keep", "grid_shape": (2, 3)},
-            "must be None with",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            gsp.models.build_encoder(backbone(), **options)
-
-
 def test_pool_first_with_gsp_matches_projected_features():
     """GeM + GSP: the mean of the backbone's features, projected."""
     pooling = GeneralizedSumPooling(5, power=2.0, return_histogram=True)

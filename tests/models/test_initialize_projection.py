@@ -111,17 +111,3 @@ def test_data_sets_give_the_start_of_the_array(monkeypatch):
     for kernel, bias in starts[1:]:
         np.testing.assert_allclose(kernel, starts[0][0], atol=1e-4)
         np.testing.assert_allclose(bias, starts[0][1], atol=1e-4)
-
-
-def test_refusals():
-    for size, images, match in [
-        (None, pictures(), "layers named"),
-        (7, pictures(), "7 dimensions, 6 channels, 40 images"),
-        (SIZE, pictures(3), "3 images.*at most 2"),
-        (SIZE, pictures() * np.nan, "Received: NaN"),
-        (SIZE, (pictures(), np.arange(40)), "class with two samples"),
-    ]:
-        with pytest.raises(ValueError, match=match):
-            gsp.models.initialize_projection(
-                build(embedding_size=size)[1], images
-            )

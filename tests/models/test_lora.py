@@ -154,14 +154,3 @@ def test_a_backbone_of_keras_hub_adapts_its_attention():
     merged = gsp.models.merge_lora(model)
     assert not lora_layers(merged)
     np.testing.assert_allclose(merged(inputs), model(inputs), atol=1e-5)
-
-
-def test_errors():
-    with pytest.raises(ValueError, match="`lora_rank` must be.*lora_rank=0"):
-        encoder(0)
-    with pytest.raises(ValueError, match="lora_rank=99.*Lower it"):
-        encoder(99)
-    network = backbone()
-    encoder(network=network)
-    with pytest.raises(ValueError, match="without LoRA. Received: 2 layers"):
-        encoder(network=network)

@@ -69,25 +69,3 @@ def test_other_settings_are_copied():
     assert {o.weight_decay for o in optimizer.optimizers} == {0.3}
     rates = sorted(float(o.learning_rate) for o in optimizer.optimizers)
     np.testing.assert_allclose(rates, [1e-4, 0.1], rtol=1e-6)
-
-
-def test_names_models_and_optimizers_that_do_not_fit_are_refused():
-    make, adam = gsp.models.proxy_optimizer, keras.optimizers.Adam()
-    for rates, message in [
-        ({"prototypes": 1e-2}, "'prototypes'.*encoder/kernel"),
-        ({"roxies": 1e-2}, "'roxies'"),
-        (
-            {"proxies": 1e-2, "class_proxies/proxies": 1e-3},
-            "class_proxies/proxies' twice",
-        ),
-        ({}, "at least one"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            make(proxy_model(), adam, rates)
-    rates = {"proxies": 1e-2}
-    unbuilt = keras.Sequential([gsp.layers.ClassProxies(3)])
-    with pytest.raises(ValueError, match="build it first"):
-        make(unbuilt, adam, rates)
-    for optimizer in ("adam", keras.optimizers.LossScaleOptimizer(adam)):
-        with pytest.raises(TypeError, match="Received: optimizer="):
-            make(proxy_model(), optimizer, rates)

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.ops.covering import covering_radius, greedy_k_center
-from tests.compiled import not_on_jax, on_tensorflow
+from tests.compiled import on_tensorflow
 
 
 def naive_greedy(pool, existing, num_centers):
@@ -96,15 +96,3 @@ def test_compiled_with_unknown_number_of_classes():
     )
     given = [random_pool(0, 10, n, 3).astype("float32") for n in (7, 2)]
     np.testing.assert_array_equal(compiled(*given), greedy_k_center(*given, 3))
-
-
-@not_on_jax
-def test_wrong_arguments_are_refused():
-    pool = np.zeros((5, 2))
-    for count in (0, -1, 6):
-        with pytest.raises(ValueError, match=f"num_centers={count}"):
-            greedy_k_center(pool, pool[:1], count)
-    with pytest.raises(ValueError, match="Received: 2 and 3"):
-        greedy_k_center(pool, np.zeros((1, 3)), 1)
-    with pytest.raises(ValueError, match="at least one center"):
-        covering_radius(pool, pool[:0])

@@ -1,5 +1,7 @@
 """What layers refuse."""
 
+import numpy as np
+
 from keras_gsp import layers
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from tests.refusals._rows import out_of_range
@@ -45,6 +47,35 @@ OTHERS = {
     "EmbeddingMemory": {"capacity": 6},
     "Whitening": {"size": 3},
 }
+
+
+def mixed(samples=60, size=6, varying=6):
+    """Rows of eight classes that vary in the first directions only."""
+    rows = np.random.default_rng(0).normal(size=(samples, size))
+    return rows * (np.arange(size) < varying)
+
+
+def whiten(rows, **arguments):
+    layers.Whitening(3).adapt(rows, **arguments)
+
+
+def pool(kind, argument, shape, **options):
+    return getattr(layers, kind)(argument)(np.ones(shape), **options)
+
+
+def of_values(shape):
+    layer = layers.GeneralizedSumPooling(7)
+    layer(np.ones((3, 20, 6)), values=np.ones(shape))
+
+
+def remember(capacity, labels):
+    memory = layers.EmbeddingMemory(capacity)
+    memory(np.ones((4, 3)), np.array(labels), training=True)
+
+
+CLASSES = np.arange(60) % 8
+NAN = np.where(np.eye(60, 6), np.nan, 1.0)
+HALF = np.arange(24).reshape(2, 12) % 12 < 6
 ROWS = [
     row
     for name, refused in OUT_OF_RANGE.items()
@@ -68,5 +99,80 @@ ROWS += [
         layers.EfficientProbingPooling,
         {"projection_size": 32, "use_value_projection": False},
         "`projection_size` must be None",
+    ),
+    (whiten, (mixed(6),), "`shrinkage` must be above 0.*5 degrees of freedom"),
+    (
+        whiten,
+        {"rows": mixed(12), "labels": CLASSES[:12]},
+        "4 degrees of freedom for 6",
+    ),
+    (whiten, (mixed(60, 2),), "at least `size` columns.*size=3"),
+    (whiten, (NAN,), "must be finite.*6 of 60"),
+    (whiten, (mixed(varying=2),), "at least 3.*Received: 2"),
+    (
+        whiten,
+        {"rows": mixed(varying=5), "labels": CLASSES},
+        "at least 6 directions. Received: 5",
+    ),
+    (
+        whiten,
+        {"rows": mixed(), "labels": np.arange(60)},
+        "60 samples of 60 classes",
+    ),
+    (whiten, {"rows": mixed(), "labels": np.arange(5)}, "one entry for each"),
+    *(
+        (whiten, {"rows": mixed(), "pairs": pairs}, message)
+        for pairs, message in (
+            ([[0, 60]], r"positions in \[0, 60\)"),
+            ([[-1, 6]], r"positions in \[0, 60\)"),
+            ([0, 1], r"shape \(2,\)"),
+        )
+    ),
+    (
+        whiten,
+        {"rows": mixed(), "pairs": [[0, 1]], "labels": [0]},
+        "Received both",
+    ),
+    (layers.PrototypeHistogram(7).build, ((2, 6),), r"\(2, 6\)"),
+    (
+        layers.PrototypeHistogram(7),
+        (np.ones((2, 4)),),
+        r"Received: shape \(2, 4\)",
+    ),
+    *(
+        (of_values, (shape,), "`values` must have the shape")
+        for shape in ((3, 19, 6), (2, 20, 6), (3, 5, 4, 6))
+    ),
+    (
+        layers.GeneralizedSumPooling(7).adapt,
+        (np.ones((2, 3, 6)),),
+        "Received: 6 features",
+    ),
+    (pool, ("AttentionPooling", 4, (2, 12, 6)), "=4, channels=6"),
+    (pool, ("WELDONPooling", 3, (2, 2, 6)), "Received: 2 features"),
+    (pool, ("OptimalTransportPooling", 12, (2, 12, 6)), "12 features"),
+    (
+        lambda: pool("OptimalTransportPooling", 6, (2, 12, 6), mask=HALF),
+        (),
+        "more features than clusters",
+    ),
+    *(
+        (layers.ClassProxies(3).build, (shape,), "embedding_size")
+        for shape in ((None, 7, 8), (None, None))
+    ),
+    *(
+        (
+            layers.ClassEmbeddings(5, 3),
+            (np.array(labels),),
+            r"\[0, 5\)|must fit|integers|whole",
+        )
+        for labels in ([0, 5], [-1, 0], [0.5, 1.0], [0, 2**32 + 3])
+    ),
+    (remember, (3, [0] * 4), "=3.*Received: batch=4"),
+    (remember, (6, [0.5] * 4), "must be (whole numbers|integers). Received"),
+    (remember, (6, [0] * 3), "`labels` and `embeddings`"),
+    *(
+        (layers.EmbeddingMemory(6).build, (shape,), "must have shape")
+        for shape in ((None, None), (4, 2, 3))
     ),
 ]

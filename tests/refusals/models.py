@@ -72,6 +72,60 @@ class ListWise(MetricLoss):
         return keras.ops.sum(keras.ops.square(embeddings), axis=-1)
 
 
+def build(network, **options):
+    return models.build_encoder(network(), **options)
+
+
+def feature_map():
+    return keras.Sequential(
+        [keras.Input((16, 16, 3)), keras.layers.Conv2D(6, 4, strides=4)]
+    )
+
+
+def pooled():
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
+
+
+def patches(*others):
+    return keras.Sequential(
+        [
+            keras.Input((4, 4, 3)),
+            keras.layers.Reshape((6, 8)),
+            *others,
+        ]
+    )
+
+
+def masked_patches():
+    return patches(keras.layers.Masking())
+
+
+def initialize(images, size=3, **options):
+    network = build(feature_map, embedding_size=size, **options)
+    models.initialize_projection(network, images)
+
+
+def proxy_optimizer(rates, model=None, optimizer=None):
+    model = model or keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(4, name="encoder"),
+            layers.ClassProxies(3, name="class_proxies"),
+        ]
+    )
+    optimizer = optimizer or keras.optimizers.Adam()
+    return models.proxy_optimizer(model, optimizer, rates)
+
+
+def pictures(count=40):
+    return np.random.default_rng(0).normal(size=(count, 16, 16, 3))
+
+
+SCALED = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
+TWO_HISTOGRAMS = {
+    "pooling": layers.GeneralizedSumPooling(5, return_histogram=True),
+    "histogram": layers.PrototypeHistogram(5),
+}
 PAIR, NCA = losses.ContrastiveLoss(), losses.ProxyNCALoss()
 PROXIES = layers.ClassProxies(6)
 CROSS_BATCH = losses.CrossBatchLoss(PAIR)
@@ -138,6 +192,58 @@ ROWS = [
         "ListWise cannot use `proxies`",
     ),
     (trained, (23,), "23"),
+    *(
+        (functools.partial(build, network), options, message)
+        for network, options, message in (
+            (feature_map, {"embedding_size": 0}, "embedding_size=0"),
+            (feature_map, {"normalization": "max"}, "normalization='max'"),
+            (feature_map, {"prefix_tokens": 1}, "need tokens"),
+            (feature_map, {"grid_shape": (2, 2)}, "need tokens"),
+            (feature_map, TWO_HISTOGRAMS, "Only one of"),
+            (feature_map, {"lora_rank": 0}, "`lora_rank` must be"),
+            (feature_map, {"lora_rank": 99}, "lora_rank=99.*Lower it"),
+            (pooled, {}, "without its top.*backbone.get_layer"),
+            (keras.Sequential, {}, "must be a built Keras model"),
+            (patches, {"prefix": "cut"}, "prefix='cut'"),
+            (patches, {"prefix_tokens": -1}, "prefix_tokens=-1"),
+            (patches, {"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
+            (patches, {"grid_shape": (0, 2)}, "rows=0"),
+            (masked_patches, {"grid_shape": (2, 3)}, "count: it has no mask"),
+            (patches, {"prefix_tokens": 1.0}, "prefix_tokens=1.0"),
+            (patches, {"prefix": "concatenate"}, "at least 1 with"),
+            (
+                patches,
+                {"prefix": "keep", "grid_shape": (2, 3)},
+                "must be None with",
+            ),
+        )
+    ),
+    (initialize, (pictures(), None), "layers named"),
+    (initialize, (pictures(), 7), "7 dimensions, 6 channels, 40 images"),
+    (initialize, (pictures(3),), "3 images.*at most 2"),
+    (initialize, (pictures() * np.nan,), "Received: NaN"),
+    (initialize, ((pictures(), np.arange(40)),), "class with two samples"),
+    (proxy_optimizer, ({"prototypes": 1e-2},), "'prototypes'.*encoder/kernel"),
+    (proxy_optimizer, ({"roxies": 1e-2},), "'roxies'"),
+    (
+        proxy_optimizer,
+        ({"proxies": 1e-2, "class_proxies/proxies": 1e-3},),
+        "class_proxies/proxies' twice",
+    ),
+    (proxy_optimizer, ({},), "at least one"),
+    (
+        proxy_optimizer,
+        ({"proxies": 1e-2}, keras.Sequential([layers.ClassProxies(3)])),
+        "build it first",
+    ),
+    *(
+        (
+            proxy_optimizer,
+            {"rates": {"proxies": 1e-2}, "optimizer": optimizer},
+            "Received: optimizer=",
+        )
+        for optimizer in ("adam", SCALED)
+    ),
     *(
         (models.truncate_encoder, (encoder(), size), f"truncate_to={size}")
         for size in (0, 9)

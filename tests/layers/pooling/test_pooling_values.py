@@ -365,24 +365,3 @@ def test_generalized_mean_of_a_large_power_is_the_maximum():
         np.testing.assert_allclose(layer(FEATURES), fixed(FEATURES), rtol=1e-5)
         (weight,) = layer.trainable_weights
         weight.assign(np.log(4.0))  # p = 5
-
-
-@not_on_jax
-def test_features_that_are_too_few_are_refused():
-    for layer, shape, options, message in [
-        (layers.AttentionPooling(4), (2, 12, 6), {}, "=4, channels=6"),
-        (layers.WELDONPooling(3), (2, 2, 6), {}, "Received: 2 features"),
-        (layers.OptimalTransportPooling(12), (2, 12, 6), {}, "12 features"),
-        (
-            layers.OptimalTransportPooling(6),
-            (2, 12, 6),
-            {"mask": np.arange(24).reshape(2, 12) % 12 < 6},
-            "more features than clusters",
-        ),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            layer(features_of(shape), **options)
-    late = layers.WELDONPooling(1, 13)
-    late.build((None, None, 6))
-    with pytest.raises(ValueError, match="12 features"):
-        late(FEATURES)
