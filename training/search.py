@@ -53,8 +53,13 @@ def _run(command):
             raise FileNotFoundError(
                 f"`images` must be files. Received: {path}, which is none."
             )
-    export_metadata(folder)
+    is_augmented = "augmentation" in export_metadata(folder)
     _search(command, folder)
+    if is_augmented:
+        print(
+            "Ordered by rows that were mixed with their neighbors; distances "
+            "are those of the original rows."
+        )
     print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
 
 

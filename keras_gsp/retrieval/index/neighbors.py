@@ -20,7 +20,9 @@ class Neighbors:
 
     Arrays are (queries, k), k at most the number of items. Row i holds
     `counts[i]` neighbors and padding after them: index -1, distance infinity,
-    id and label -1 or the empty string.
+    id and label -1 or the empty string. With an `augmentation` of the index
+    the order is that of augmented rows: distances, which are those of the
+    original ones, need not rise.
 
     Attributes:
         ids: ids of the gallery items; `labels`: their labels.
