@@ -1,7 +1,6 @@
 """Labeled images of a folder, of a list or in memory, split by class."""
 
 import hashlib
-import unicodedata
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._checks import check_count, check_integer, is_integer
-from keras_gsp._labels import as_host_array
+from keras_gsp._labels import as_host_array, composed
 from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.data.listed_files import (
     boxes_of,
@@ -356,8 +355,7 @@ def _is_utf8(name):
 
 def _draw(salt, name):
     """A number in [0, 1) that depends on the words alone."""
-    words = unicodedata.normalize("NFC", f"{salt} {name}")
-    words = words.encode("utf-8", "surrogatepass")
+    words = f"{salt} {composed(name)}".encode()
     digest = hashlib.blake2b(words, digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 

@@ -76,7 +76,8 @@ def folder_entries(
     folder that is read under another name.
     """
     seen = {_identity(folder) for folder in Path(root).resolve().parents}
-    folders, links = [os.fspath(root)], []
+    folders = [os.fspath(root)]
+    links: list[str] = []
     while folders or links:
         is_linked = not folders
         folder = links.pop(0) if is_linked else folders.pop()

@@ -161,14 +161,14 @@ def ranks_by_distance(
     distances: np.ndarray,
     queries: np.ndarray,
     relevance: Relevance,
-    depths: np.ndarray | None = None,
-    distinct: np.ndarray | None = None,
+    depths: np.ndarray,
+    distinct: np.ndarray,
 ) -> Hits:
     """Returns the `Hits` for distances (queries, gallery).
 
     `queries` are positions in `relevance`, each with a positive. Ties are
     looked for up to `depths`, (all queries,), among items of one `distinct`
-    row, by default of one distance.
+    row.
     """
     items = np.arange(distances.shape[1])
     removed = relevance.is_removed(queries[:, None], items)
@@ -187,12 +187,12 @@ def ranks_by_distance(
             places = np.empty(len(items), "int64")
             order = np.argsort(-nearness[row], kind="stable")
             places[order] = items
-            same = nearness[row] if distinct is None else distinct
-            near = order[: None if depths is None else depths[query]]
-            near = near[~removed[row, near]]
-            near = np.flatnonzero(np.isin(same, same[near]) & ~removed[row])
-            near = near[np.argsort(same[near])]
-            is_tied = (np.diff(same[near]) == 0) & np.diff(positive[row, near])
+            near = order[: depths[query]]
+            near = distinct[near[~removed[row, near]]]
+            near = np.flatnonzero(np.isin(distinct, near) & ~removed[row])
+            near = near[np.argsort(distinct[near])]
+            is_tied = np.diff(distinct[near]) == 0
+            is_tied &= np.diff(positive[row, near])
             if is_tied.any():
                 tied.append(query)
             ranks = 1 + places[own]

@@ -102,7 +102,8 @@ def test_labels_keep_all_their_digits(policy):
         np.array([4097.0, 4098.0, 70000.0, 1.0], "float32"),
         10**12 + np.arange(4),
     ):
-        found, references, _ = call(memory, embeddings, labels[:, None])
+        given = ops.convert_to_tensor(labels[:, None])
+        found, references, _ = call(memory, embeddings, given)
         np.testing.assert_array_equal(found, labels)
     assert references.dtype == "float32"
     np.testing.assert_array_equal(references, ops.cast(embeddings, "float32"))

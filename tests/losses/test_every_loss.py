@@ -83,11 +83,16 @@ def test_any_numbers_are_labels(case):
 
 
 @every_case
-def test_strings_and_nan_are_no_labels(case):
-    loss, (_, inputs) = make(case), table(case).batch()
-    for labels in (np.array(["a"] * len(inputs)), np.array(["a", 1], object)):
-        with pytest.raises(TypeError, match="numbers, one per class"):
-            loss(labels, inputs)
+def test_names_are_labels_of_pairs_alone_and_nan_is_none(case):
+    loss, (labels, inputs) = make(case), table(case).batch()
+    names = np.char.add("class ", np.char.zfill(labels.astype(str), 3))
+    if case in PAIR_LOSSES:
+        np.testing.assert_allclose(loss(names, inputs), loss(labels, inputs))
+    else:
+        with pytest.raises(TypeError, match="numbers. Received: strings"):
+            loss(names, inputs)
+    with pytest.raises(TypeError, match=r"none missing.*\['int', 'str'\]"):
+        loss(np.array(["a", 1], object), inputs)
     nan = np.where(np.arange(len(inputs)) == 3, np.nan, 1.0)
     with pytest.raises(ValueError, match="`labels` must .*(nan|NaN)"):
         loss(nan, inputs)
@@ -95,7 +100,7 @@ def test_strings_and_nan_are_no_labels(case):
         ones = np.ones(len(inputs))
         with pytest.raises(ValueError, match="`labels` must not be NaN"):
             loss.between(nan, inputs, ones, inputs)
-        with pytest.raises(TypeError, match="numbers, one per class"):
+        with pytest.raises(TypeError, match="must be of one type"):
             loss.between(ones, inputs, ["a"] * len(inputs), inputs)
 
 

@@ -113,9 +113,10 @@ class RunDirectory:
 
         `ValueError` where a run would go on with other classes.
         """
-        if not self.classes.exists():
+        before = self.read_classes()
+        if before is None:
             write_json(self.classes, classes)
-        elif classes != (before := self.read_classes()):
+        elif classes != before:
             moved = [s for s in classes if classes[s] != before.get(s)]
             raise ValueError(
                 f"The run in {self.path} must go on with its own classes. "
