@@ -122,7 +122,8 @@ def export_run(export: Export) -> None:
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
-    index, splits = None, None
+    index: Any = None
+    splits: Any = None
     if export.index != "none" or export.truncate_to is not None:
         splits = load_splits(recipe, directory.read_classes())
     if export.truncate_to is not None:

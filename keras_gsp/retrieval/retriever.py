@@ -340,7 +340,8 @@ class Retriever:
 
     def _read_again(self, names, present, is_new):
         """Embeds files of the folder; what failed, with the reason."""
-        labels, attributes = [_label(name) for name in names], {}
+        labels: Any = [_label(name) for name in names]
+        attributes: dict[str, Any] = {}
         if not is_new:
             _, labels, ids, attributes = self.index.items(list(names))
             names = ids.tolist()

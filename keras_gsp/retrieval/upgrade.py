@@ -138,7 +138,7 @@ class Upgrade(SearchIndex):
         self.embed_files: Callable[[np.ndarray], Any] = _without_files
         self._match, self._space = new.match, new.space
         # Ids that both have.
-        self._moved = np.intersect1d(old.ids(), new.ids())
+        self._embedded_ids = np.intersect1d(old.ids(), new.ids())
 
     @property
     def embedding_size(self) -> int | None:
@@ -218,21 +218,21 @@ class Upgrade(SearchIndex):
 
     def left(self) -> np.ndarray:
         """Returns the ids of items that only the old space has."""
-        return np.setdiff1d(self.old.ids(), self._moved)
+        return np.setdiff1d(self.old.ids(), self._embedded_ids)
 
     def delete(self, ids: Any) -> int:
         """Removes items from both indexes and returns their number."""
         ids = as_list(ids)
         removed = self.old.delete(ids) + self.new.delete(ids)
-        counted_twice = np.intersect1d(self._moved, ids)
-        self._moved = np.setdiff1d(self._moved, counted_twice)
+        counted_twice = np.intersect1d(self._embedded_ids, ids)
+        self._embedded_ids = np.setdiff1d(self._embedded_ids, counted_twice)
         return removed - len(counted_twice)
 
     def count(self, where: Where | None = None) -> int:
         """Returns the number of items that pass a filter."""
-        both = len(self._moved)
+        both = len(self._embedded_ids)
         if where and both:
-            _, labels, ids, attributes = self.old.items(self._moved)
+            _, labels, ids, attributes = self.old.items(self._embedded_ids)
             columns = {"label": labels, "id": ids} | attributes
             both = int(np.asarray(is_selected(where, columns)).sum())
         new = self.new.count(where) if len(self.new) else 0
@@ -249,7 +249,7 @@ class Upgrade(SearchIndex):
     def _put(self, rows, columns):
         self.new._put(rows, columns)
         if len(moved := self.old.items(columns["id"])[2]):
-            self._moved = np.union1d(self._moved, moved)
+            self._embedded_ids = np.union1d(self._embedded_ids, moved)
 
     def _keep(self, name, value):
         setattr(self.new, name, value)
@@ -278,11 +278,11 @@ class Upgrade(SearchIndex):
         """Distances, infinite for moved items, ids and labels."""
         most = min(len(self.old), MOST_ASKED)
         # Moved items take places among the neighbors.
-        asked = min(most, k + 2 * k * len(self._moved) // len(self.old))
+        asked = min(most, k + 2 * k * len(self._embedded_ids) // len(self.old))
         while True:
             found = getattr(self.old, method)(queries, asked, *filters)
             is_left = np.isfinite(found.distances)
-            is_left &= ~np.isin(found.ids, self._moved)
+            is_left &= ~np.isin(found.ids, self._embedded_ids)
             # One less than asked for: an item was excluded.
             is_short = (is_left.sum(axis=1) < k) & (found.counts >= asked - 1)
             if asked == most or not is_short.any():

@@ -125,6 +125,8 @@ def test_both_spaces_answer_as_one_index(kind, tmp_path):
         assert groups.tolist() == years[:4]
         first = [in_order[in_order % 7 == year][0] for year in years[:4]]
         assert by_year.ids[row].tolist() == ids[first].tolist()
+    liked = both.search(like=[ids[moved[1]]], k=3)
+    assert liked.counts.tolist() == [3] and ids[moved[1]] not in liked.ids
     exact = both.search_exactly(queries, 5)
     assert (exact.ids == both.search(queries, 5).ids).all()
     assert both.delete([ids[moved[0]], "unknown"]) == 1
