@@ -1,7 +1,6 @@
 """Approximate search: an engine proposes candidates, exact distances rank."""
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +17,63 @@ from keras_gsp.retrieval.index.where import is_selected
 FEW_SELECTED = 50_000
 
 
+class Engine:
+    """Rows that propose candidates, numbered in the order of their arrival.
+
+    Attributes:
+        finds_all: whether it compares a query with all rows.
+        learns: whether clusters or codes come from the rows it is built of.
+    """
+
+    finds_all = learns = False
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def append(self, vectors: np.ndarray) -> None:
+        """Adds rows (rows, size), float32."""
+        raise NotImplementedError
+
+    def proposed(
+        self, queries: np.ndarray, asked: int, **options: Any
+    ) -> np.ndarray:
+        """Returns rows near each query, (queries, asked), -1 for none."""
+        raise NotImplementedError
+
+    def num_rescored(self, k: int) -> int:
+        """Returns the least number of candidates to compare exactly."""
+        return 0
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes its files; returns values of `index.json` to read them."""
+        raise NotImplementedError
+
+
 class ApproximateIndex(GalleryIndex):
     """Base of the indexes whose engine proposes candidates.
 
-    The engine numbers its rows in the order of their arrival. It keeps
-    deleted items, which a search skips, until it is built again: when they
-    are the majority, or when the index is saved. Clusters and codes are learned
-    again whenever the items have doubled. Too few items to learn from are
-    searched exactly, with a warning. Readers see gallery, rows and engine of
-    one moment.
+    The engine keeps deleted items, which a search skips, until it is built
+    again: when they are the majority, or when the index is saved. Clusters and
+    codes are learned again whenever the items have doubled. Too few items to
+    learn from are searched exactly, with a warning. Readers see gallery, rows
+    and engine of one moment.
     """
 
     # What to do about a low recall.
     remedy: str
-    _engine: Any = None
+    _engine: Engine | None = None
     # Row in the engine of each item of the gallery, rising.
     _rows: np.ndarray = np.zeros(0, "int64")
     # Items that the engine was built of.
     _num_built = 0
-    # An engine of a gallery that is not empty; `RuntimeError`: too few items.
-    _built: Callable[[Gallery], Any]
-    _num_rows: Callable[[], int]
-    # Adds rows (rows, size), float32.
-    _append: Callable[[np.ndarray], None]
-    # Whether the engine compares with all items.
-    _finds_all: Callable[[], bool]
-    # Whether clusters or codes come from the items it is built of.
-    _learns: Callable[[], bool]
-    # Rows near each query, (queries, asked), -1 for none.
-    _proposed: Callable[..., np.ndarray]
-    # Writes the engine to a folder; more values of `index.json`, for `_read`.
-    _write: Callable[[Path], dict[str, Any]]
-    _read: Callable[[Path, dict[str, Any]], Any]
+
+    def _built(self, gallery: Gallery) -> Engine:
+        """An engine of a gallery with items; `RuntimeError`: too few."""
+        raise NotImplementedError
+
+    def _read(self, folder: Path, facts: dict[str, Any]) -> Engine:
+        """The engine that `Engine.write` wrote, with its `facts`."""
+        raise NotImplementedError
 
     def _found(self, queries, k, excluded, where, column=None, **options):
         """Asks for candidates until enough pass; compares all of a few."""
@@ -61,20 +85,21 @@ class ApproximateIndex(GalleryIndex):
             if selected is not None:
                 passing = np.flatnonzero(selected)
                 is_few = len(passing) <= max(FEW_SELECTED, shown)
-            if self._engine is None or is_few:
+            engine = self._engine
+            if engine is None or is_few:
                 return super()._found(queries, k, excluded, where, column)
             # Position of each row of the engine; -1: it must not be returned.
-            num_rows = self._num_rows()
+            num_rows = len(engine)
             places = np.full(num_rows, -1)
             places[self._rows[passing]] = passing
             needed = max(
-                shown + 1 + SPARE_CANDIDATES, self._num_rescored(shown)
+                shown + 1 + SPARE_CANDIDATES, engine.num_rescored(shown)
             )
             needed = min(needed, len(passing))
             asked = -(-needed * num_rows // len(passing))
             step = max(1, PRODUCT_NUMBERS // asked)
             parts = [
-                self._passing(some, asked, needed, places, options)
+                _passing(engine, some, asked, needed, places, options)
                 for some in blocks_of(queries, step)
             ]
             candidates = np.concatenate(parts)
@@ -93,39 +118,23 @@ class ApproximateIndex(GalleryIndex):
                 distances, indices, shown, gallery, column
             )
 
-    def _passing(self, queries, asked, needed, places, options):
-        """Positions of the first candidates that pass, (queries, needed)."""
-        num_rows = len(places)
-        while True:
-            rows = self._proposed(queries, asked, **options)
-            found = np.where(rows < 0, -1, places[rows])
-            counts = (found >= 0).sum(axis=1)
-            # Fewer than asked for: the engine has no more.
-            is_done = (counts >= needed) | (rows < 0).any(axis=1)
-            if is_done.all() or asked >= num_rows:
-                break
-            asked = min(4 * asked, num_rows)
-        order = np.argsort(found < 0, axis=1, kind="stable")[:, :needed]
-        found = np.take_along_axis(found, order, axis=1)
-        missing = needed - found.shape[1]
-        return np.pad(found, ((0, 0), (0, missing)), constant_values=-1)
-
     def _publish(self, gallery, removed):
         if self._augmented is not None:  # The engine has augmented rows.
             super()._publish(gallery, removed)
             return
         rows = np.delete(self._rows, removed)
         added = np.arange(len(rows), len(gallery))
-        num_rows = 0 if self._engine is None else self._num_rows()
+        engine = self._engine
+        num_rows = 0 if engine is None else len(engine)
         is_stale = not num_rows or 2 * len(rows) < num_rows
         has_doubled = len(gallery) > 2 * self._num_built
-        if is_stale or (has_doubled and self._learns()):
+        if engine is None or is_stale or (has_doubled and engine.learns):
             self._rebuild(gallery)
             return
         vectors = gallery.vectors(added)
         with self._threads.alone():
             if len(added):
-                self._append(vectors)
+                engine.append(vectors)
             rows = np.append(rows, num_rows + np.arange(len(added)))
             self.gallery, self._rows = gallery, rows
 
@@ -146,30 +155,44 @@ class ApproximateIndex(GalleryIndex):
             self.gallery, self._engine = gallery, engine
             self._rows = np.arange(len(gallery))
             self._num_built = len(gallery)
-        if engine is not None and not self._finds_all():
+        if engine is not None and not engine.finds_all:
             warn_of_low_recall(self, self.remedy)
 
     def _read_engine(self, folder, facts):
         if facts.get("is_trained", True):
             self._engine = self._read(folder, facts)
-            if self._num_rows() != len(self):
+            if len(self._engine) != len(self):
                 raise ValueError(
                     "The engine's file must fit its gallery. Received: "
-                    f"{self._num_rows()} and {len(self)} items."
+                    f"{len(self._engine)} and {len(self)} items."
                 )
             self._rows = np.arange(len(self))
             self._num_built = len(self)
 
     def _write_engine(self, folder):
-        if self._engine is not None and self._num_rows() != len(self):
+        if self._engine is not None and len(self._engine) != len(self):
             self._rebuild(self.gallery)
         if self._engine is None:
             return {"is_trained": False}
-        return self._write(folder)
+        return self._engine.write(folder)
 
-    def _num_rescored(self, k: int) -> int:
-        """Least number of candidates to compare exactly."""
-        return 0
+
+def _passing(engine, queries, asked, needed, places, options):
+    """Positions of the first candidates that pass, (queries, needed)."""
+    num_rows = len(places)
+    while True:
+        rows = engine.proposed(queries, asked, **options)
+        found = np.where(rows < 0, -1, places[rows])
+        counts = (found >= 0).sum(axis=1)
+        # Fewer than asked for: the engine has no more.
+        is_done = (counts >= needed) | (rows < 0).any(axis=1)
+        if is_done.all() or asked >= num_rows:
+            break
+        asked = min(4 * asked, num_rows)
+    order = np.argsort(found < 0, axis=1, kind="stable")[:, :needed]
+    found = np.take_along_axis(found, order, axis=1)
+    missing = needed - found.shape[1]
+    return np.pad(found, ((0, 0), (0, missing)), constant_values=-1)
 
 
 def reason_of(error: Exception) -> str:

@@ -2,13 +2,18 @@
 
 import re
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from keras_gsp._checks import check_count
 from keras_gsp._optional import needed
-from keras_gsp.retrieval.index.approximate import ApproximateIndex, reason_of
+from keras_gsp.retrieval.index.approximate import (
+    ApproximateIndex,
+    Engine,
+    reason_of,
+)
 
 import_faiss = partial(needed, "faiss", "FaissIndex", "'keras-gsp[faiss]'")
 FILE = "faiss.index"
@@ -17,13 +22,6 @@ RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
 # Default width of a graph search, at least: faiss's own 16 misses one in six of
 # 100 neighbors among 3,000 items.
 LEAST_WIDTH = 64
-
-
-class Engine(NamedTuple):
-    """faiss's index of rows from an origin."""
-
-    index: Any
-    origin: np.ndarray
 
 
 class FaissIndex(ApproximateIndex):
@@ -108,47 +106,13 @@ class FaissIndex(ApproximateIndex):
 
     def _built(self, gallery):
         rows = gallery.embeddings
-        # Products of numbers around zero round less.
-        origin = gallery.origin
         faiss_index = _made(rows.shape[1], self.factory)
-        _set_parameters(faiss_index, self.parameters)
-        rows = np.ascontiguousarray(rows - origin)
-        faiss_index.train(rows)
-        faiss_index.add(rows)
-        return Engine(faiss_index, origin)
-
-    def _num_rows(self):
-        return self._engine.index.ntotal
-
-    def _append(self, vectors):
-        rows = np.ascontiguousarray(vectors - self._engine.origin)
-        self._engine.index.add(rows)
-
-    def _finds_all(self):
-        return self.factory == "Flat"
-
-    def _learns(self):
-        return not _made(self.embedding_size, self.factory).is_trained
-
-    def _num_rescored(self, k):
-        if not _has_codes(self._engine.index):
-            return 0
-        return self.rescore or max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
-
-    def _proposed(self, queries, asked, **options):
-        faiss, engine = import_faiss(), self._engine
-        own = faiss.downcast_index(engine.index)
-        is_graph = isinstance(own, faiss.IndexHNSW)
-        if is_graph and "efSearch" not in (self.parameters or ""):
-            width = max(LEAST_WIDTH, 2 * asked)
-            params = faiss.SearchParametersHNSW(efSearch=width)
-            options = {"params": params} | options
-        queries = np.ascontiguousarray(queries - engine.origin)
-        return engine.index.search(queries, asked, **options)[1]
-
-    def _write(self, folder):
-        import_faiss().write_index(self._engine.index, str(folder / FILE))
-        return {"origin": self._engine.origin.tolist()}
+        # Products of numbers around zero round less.
+        engine = FaissEngine(faiss_index, gallery.origin, self)
+        engine.learns = not faiss_index.is_trained
+        faiss_index.train(engine.from_origin(rows))
+        engine.append(rows)
+        return engine
 
     def _read(self, folder, facts):
         try:
@@ -158,8 +122,56 @@ class FaissIndex(ApproximateIndex):
                 f"{FILE} must be the file that faiss wrote. Received: "
                 f"{str(folder / FILE)!r}: {reason_of(error)}"
             ) from error
-        _set_parameters(faiss_index, self.parameters)
-        return Engine(faiss_index, np.array(facts["origin"], "float32"))
+        origin = np.array(facts["origin"], "float32")
+        engine = FaissEngine(faiss_index, origin, self)
+        engine.learns = not _made(self.embedding_size, self.factory).is_trained
+        return engine
+
+
+class FaissEngine(Engine):
+    """faiss's index of rows from an origin, with the options of ours."""
+
+    def __init__(
+        self, faiss_index: Any, origin: np.ndarray, options: FaissIndex
+    ) -> None:
+        _set_parameters(faiss_index, options.parameters)
+        self.index, self.origin, self._options = faiss_index, origin, options
+        self.finds_all = options.factory == "Flat"
+
+    def __len__(self) -> int:
+        return self.index.ntotal
+
+    def append(self, vectors: np.ndarray) -> None:
+        """Adds rows; see `Engine`."""
+        self.index.add(self.from_origin(vectors))
+
+    def from_origin(self, rows: np.ndarray) -> np.ndarray:
+        """Returns rows as faiss keeps them."""
+        return np.ascontiguousarray(rows - self.origin)
+
+    def num_rescored(self, k: int) -> int:
+        """Returns how many candidates of a code are compared exactly."""
+        if not _has_codes(self.index):
+            return 0
+        least = max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
+        return self._options.rescore or least
+
+    def proposed(
+        self, queries: np.ndarray, asked: int, **options: Any
+    ) -> np.ndarray:
+        """Returns rows near each query; see `Engine`."""
+        faiss = import_faiss()
+        is_graph = isinstance(faiss.downcast_index(self.index), faiss.IndexHNSW)
+        if is_graph and "efSearch" not in (self._options.parameters or ""):
+            width = max(LEAST_WIDTH, 2 * asked)
+            params = faiss.SearchParametersHNSW(efSearch=width)
+            options = {"params": params} | options
+        return self.index.search(self.from_origin(queries), asked, **options)[1]
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes faiss's own file."""
+        import_faiss().write_index(self.index, str(folder / FILE))
+        return {"origin": self.origin.tolist()}
 
 
 def _made(size, factory):

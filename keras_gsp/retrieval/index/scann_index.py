@@ -4,13 +4,14 @@ import math
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from keras_gsp._checks import check_count
 from keras_gsp._optional import needed
-from keras_gsp.retrieval.index.approximate import ApproximateIndex
+from keras_gsp.retrieval.index.approximate import ApproximateIndex, Engine
 from keras_gsp.retrieval.index.gallery import Gallery
 
 import_scann = partial(
@@ -104,37 +105,8 @@ class ScannIndex(ApproximateIndex):
         return builder.build()
 
     def _built(self, gallery):
-        return self.built_with(import_scann().scann_ops_pybind.builder, gallery)
-
-    def _num_rows(self):
-        return self._engine.size()
-
-    def _append(self, vectors):
-        rows = np.ascontiguousarray(vectors)
-        # ScaNN appends rows without a number.
-        self._engine.searcher.upsert([None] * len(rows), rows, len(rows))
-
-    def _finds_all(self):
-        return list(self.settings or ()) == ["score_brute_force"]
-
-    def _learns(self):
-        return not self._finds_all()
-
-    def _proposed(self, queries, asked, **options):
-        wanted = options.pop("pre_reorder_num_neighbors", None)
-        rows, distances = self._engine.search_batched_parallel(
-            np.ascontiguousarray(queries),
-            final_num_neighbors=asked,
-            pre_reorder_num_neighbors=self.num_candidates(asked, wanted),
-            **options,
-        )
-        is_missing = np.isnan(np.asarray(distances))
-        return np.where(is_missing, -1, np.asarray(rows).astype("int64"))
-
-    def _write(self, folder):
-        (folder / "scann").mkdir()
-        self._engine.serialize(str(folder / "scann"), relative_path=True)
-        return {}
+        builder = import_scann().scann_ops_pybind.builder
+        return ScannEngine(self.built_with(builder, gallery), self)
 
     def _read(self, folder, facts):
         pickles = sorted(folder.rglob("*.pkl"))
@@ -143,9 +115,47 @@ class ScannIndex(ApproximateIndex):
                 "A saved index must not hold pickled ids: pickled objects can "
                 f"run code and are never loaded. Received: {str(pickles[0])!r}."
             )
-        return import_scann().scann_ops_pybind.load_searcher(
-            str(folder / "scann")
+        load = import_scann().scann_ops_pybind.load_searcher
+        return ScannEngine(load(str(folder / "scann")), self)
+
+
+class ScannEngine(Engine):
+    """ScaNN's searcher, with the options of our index."""
+
+    def __init__(self, searcher: Any, options: ScannIndex) -> None:
+        self._searcher, self._options = searcher, options
+        self.finds_all = list(options.settings or ()) == ["score_brute_force"]
+        self.learns = not self.finds_all
+
+    def __len__(self) -> int:
+        return self._searcher.size()
+
+    def append(self, vectors: np.ndarray) -> None:
+        """Adds rows; see `Engine`."""
+        rows = np.ascontiguousarray(vectors)
+        # ScaNN appends rows without a number.
+        self._searcher.searcher.upsert([None] * len(rows), rows, len(rows))
+
+    def proposed(
+        self, queries: np.ndarray, asked: int, **options: Any
+    ) -> np.ndarray:
+        """Returns rows near each query; see `Engine`."""
+        wanted = options.pop("pre_reorder_num_neighbors", None)
+        num_candidates = self._options.num_candidates(asked, wanted)
+        rows, distances = self._searcher.search_batched_parallel(
+            np.ascontiguousarray(queries),
+            final_num_neighbors=asked,
+            pre_reorder_num_neighbors=num_candidates,
+            **options,
         )
+        is_missing = np.isnan(np.asarray(distances))
+        return np.where(is_missing, -1, np.asarray(rows).astype("int64"))
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes ScaNN's own files."""
+        (folder / "scann").mkdir()
+        self._searcher.serialize(str(folder / "scann"), relative_path=True)
+        return {}
 
 
 def automatic_settings(num_items: int, num_neighbors: int) -> dict[str, Any]:
