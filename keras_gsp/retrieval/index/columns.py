@@ -31,7 +31,9 @@ class Rows:
     """
 
     def __init__(self, values: np.ndarray) -> None:
-        self.values, self._room = values, [values, len(values)]
+        self.values = values
+        # The array, and how many of its entries are taken.
+        self._room: list[Any] = [values, len(values)]
         values.flags.writeable = False
 
     def __len__(self) -> int:
@@ -92,7 +94,7 @@ def checked_rows(rows: Any, name: str) -> np.ndarray:
 def checked_column(values: Any, count: int, name: str) -> np.ndarray:
     """Returns one number or string for each item, (count,), as a copy."""
     _refuse_masked(values, name)
-    texts = values if isinstance(values, list | tuple) else ()
+    texts: Any = values if isinstance(values, list | tuple) else ()
     if str(getattr(values, "dtype", "")).startswith(("object", "str", "Str")):
         texts = values.tolist() if np.ndim(values) == 1 else ()
     if not texts or not all(isinstance(x, str | os.PathLike) for x in texts):

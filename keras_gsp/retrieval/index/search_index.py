@@ -198,7 +198,7 @@ class SearchIndex:
             check_interval("[0, inf)", within=within)
         left_out: list[Any] = []
         if queries is None or like is not None or unlike is not None:
-            queries, left_out = self._moved(queries, like, unlike)
+            queries, left_out = self._moved_query(queries, like, unlike)
         queries, photographs = self._checked(queries)
         num_things = len(queries) // photographs
         excluded = [None] * num_things
@@ -341,7 +341,7 @@ class SearchIndex:
                 "gallery; call `upsert` first."
             )
 
-    def _moved(self, queries, like, unlike):
+    def _moved_query(self, queries, like, unlike):
         """The query of items to be like and unlike, and ids to leave out."""
         self._check_filled()
         liked, like_ids = self._examples(like, "like")
@@ -364,7 +364,7 @@ class SearchIndex:
     def _examples(self, examples, name):
         """Embeddings of examples, (examples, size), and their ids."""
         if examples is None:
-            return np.zeros((0, self.embedding_size), "float32"), []
+            return np.zeros((0, self.embedding_size or 0), "float32"), []
         array = np.asarray(examples)
         if array.dtype.kind not in "OUiu":
             return self._checked(array)[0], []
