@@ -51,6 +51,7 @@ def read_until(path, is_over, answers, number):
 
 def write_until(path, is_over, answers, pause):
     turn, sizes = 1, []
+    path.with_name("writes").touch()
     while not is_over.is_set():
         index_of(turn).save(path, overwrite=True)
         sizes.append(num_bytes(path))
@@ -116,7 +117,10 @@ def test_a_killed_writer_leaves_an_index_that_opens(tmp_path, request):
     is_over, answers, seen = PROCESSES.Event(), PROCESSES.Queue(), set()
     for _ in range(10 * kills):
         writer = started(write_until, path, is_over, answers, 0.0)
-        time.sleep(draw.uniform(0.0, 0.5))
+        while not (mark := path.with_name("writes")).exists():
+            time.sleep(0.001)  # it imports
+        mark.unlink()
+        time.sleep(draw.uniform(0.0, 0.2))
         os.kill(writer.pid, signal.SIGKILL)
         writer.join()
         seen.add(check(ExactIndex.load(path)))
