@@ -181,7 +181,7 @@ def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
         raw = gsp.models.build_encoder(
             build_backbone(whole, (SIDE, SIDE, 3)), embedding_size=None
         )
-        options = {"window": WINDOW, "combine": "second"}
+        options: dict[str, Any] = {"window": WINDOW, "combine": "second"}
         finder = gsp.models.TwoLooks(first, raw, **options)
         second = window_head(run, finder, recipe, splits)
         for name, encoder in zip(
@@ -194,7 +194,10 @@ def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
             scores[name].append(
                 gsp.metrics.retrieval_scores(rows, splits.test.labels)
             )
-    return [Look(f"GSP's {k}", *looks[k], scores[k]) for k in scores]
+    return [
+        Look(f"GSP's {name}", encoder, rows, scores[name])
+        for name, (encoder, rows) in looks.items()
+    ]
 
 
 def window_head(
@@ -332,13 +335,13 @@ def results_table(
 ) -> str:
     """Markdown table, the best row last: mean and deviation over seeds."""
     cells = dict.fromkeys((stage, method) for stage, method, _ in directories)
-    rows = [
+    rows: list[Any] = [
         [*cell, [run.read_scores() for run in _runs_of(directories, cell)]]
         for cell in cells
     ]
     rows += [[LOOKS[0], look.name, look.scores] for look in looks]
     rows.sort(key=lambda row: np.mean([one["map_at_r"] for one in row[2]]))
-    lines = [
+    lines: list[list[str]] = [
         ["network", "method", "MAP@R", "P@1", "P@R", "seeds"],
         ["---", "---", "---:", "---:", "---:", "---:"],
     ]

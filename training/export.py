@@ -37,6 +37,9 @@ class Export:
     """With a gallery: store the distance threshold at which this share of the
     searches for an unknown class has a match, calibrated on the run's
     validation classes; searches then return `is_match` too."""
+    augmentation: bool = False
+    """With a gallery: its rows know their neighbors, with settings that the
+    run's validation classes choose."""
     data_dir: str | None = None
     """Folder or archive of the data set; by default the run's."""
     truncate_to: Annotated[int | None, positive] = None
@@ -50,11 +53,13 @@ class Export:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.false_accept_rate is not None and self.index == "none":
-            raise ValueError(
-                "`false_accept_rate` needs a gallery. Received: "
-                f"false_accept_rate={self.false_accept_rate}, index=none."
-            )
+        for name in ("false_accept_rate", "augmentation"):
+            value = getattr(self, name)
+            if value and self.index == "none":
+                raise ValueError(
+                    f"`{name}` needs a gallery. Received: {name}={value}, "
+                    "index=none."
+                )
 
     @property
     def command(self) -> str:
@@ -64,7 +69,8 @@ class Export:
             value = getattr(self, field.name)
             own = ("run", "overwrite", "data_dir", "output")
             if field.name not in own and value != field.default:
-                words += [f"--{field.name.replace('_', '-')}", str(value)]
+                words.append(f"--{field.name.replace('_', '-')}")
+                words += [] if value is True else [str(value)]
         return shlex.join(words)
 
     @property
@@ -166,12 +172,22 @@ def _index(export, recipe, encoder, splits, gallery):
         # Nobody who gets the export learns where the images are kept.
         names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
     rows = embed(encoder, recipe, gallery)
-    index = gsp.retrieval.ExactIndex(rows, gallery.names, np.array(names))
+    augmentation, validation = None, splits.validation
+    # Validation classes: no weight was trained on them.
+    if export.augmentation or export.false_accept_rate is not None:
+        validation_rows = embed(encoder, recipe, validation)
+    if export.augmentation:
+        augmentation = gsp.retrieval.NeighborAugmentation.chosen(
+            validation_rows, validation.labels
+        )
+        print(f"{augmentation.num_neighbors} neighbors of each row")
+    index = gsp.retrieval.ExactIndex(
+        rows, gallery.names, np.array(names), augmentation=augmentation
+    )
     if export.false_accept_rate is not None:
-        # Validation classes: no weight was trained on them.
         index.match = gsp.retrieval.MatchThreshold.calibrated(
-            embed(encoder, recipe, splits.validation),
-            splits.validation.names,
+            validation_rows,
+            validation.names,
             gallery=index,
             false_accept_rate=export.false_accept_rate,
         )

@@ -42,7 +42,7 @@ REFUSED = [
     ("research.study emoji --data-dir images --losses xx", "`losses` must be"),
     ("research.study emoji --data-dir images --methods x", "`methods` must be"),
     ("report gone", "A report needs at least one run"),
-    ("browse empty", "must be an exported retriever"),
+    ("browse empty", "must hold metadata.json or index.json"),
     ("doctor --data-dir gone", "must be a folder of images"),
     ("embed empty --images images --output out", "must be the directory"),
     ("research.pages words.txt", "must be a JSON file"),
@@ -57,9 +57,7 @@ MISREAD = [
     ("export empty --false-accept-rate 2", "must be in (0, 1)"),
     ("export empty --index none --false-accept-rate 0.1", "needs a gallery"),
     ("research.study emoji --seeds -1", "`seeds` must be positive"),
-    ("browse empty --port -3", "`port` must be in"),
     ("embed empty --images images --output o --shard-size 0", "shard_size=0"),
-    ("doctor --data-dir images --review p", "`review` needs an encoder"),
 ]
 
 

@@ -120,8 +120,8 @@ def _train(recipe, splits, directory, label, distribution, shrinkage):
 def _finish(recipe, directory, scores):
     """Adds which step was kept and what it gained; writes `scores.json`."""
     history = directory.read_history()
-    validated = [line.get("val_map_at_r", np.nan) for line in history]
-    validated = np.where(np.isfinite(validated), validated, -np.inf)
+    scored = [line.get("val_map_at_r", np.nan) for line in history]
+    validated = np.where(np.isfinite(scored), scored, -np.inf)
     kept = history[int(np.argmax(validated))]
     scores |= {"kept_step": kept["step"], "steps": history[-1]["step"]}
     scores["val_map_at_r"] = kept["val_map_at_r"]
