@@ -2,6 +2,7 @@
 
 import io
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -185,6 +186,21 @@ def test_hidden_colors_of_transparent_pictures_decide_nothing(
         shown = expected.convert("RGB" if channels == 3 else "L")
         shown = np.asarray(shown).reshape(read.shape)
         assert np.abs(read - shown).max() <= 1, name
+
+
+def test_a_photograph_of_a_phone_is_read_by_an_extra_that_its_error_names(
+    monkeypatch,
+):
+    pillow_heif = pytest.importorskip("pillow_heif")
+    smooth = blocks().resize((160, 80), Image.BICUBIC)
+    file = io.BytesIO()
+    pillow_heif.from_pillow(smooth).save(file, quality=95)
+    contents = file.getvalue()
+    found = gsp.data.decode_image(contents).astype(int)
+    assert np.abs(found - np.asarray(smooth)).mean() < 4
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(ValueError, match=r"keras-gsp\[heif\]"):
+        gsp.data.decode_image(contents)
 
 
 def test_an_animated_webp_is_refused():

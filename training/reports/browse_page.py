@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
+from keras_gsp.data import Preprocessing
 from training.pictures.explanation import draw_explanation
 
 SIDE = 320  # of the pictures on the page, pixels
@@ -116,10 +117,8 @@ def thumbnail(file: Path) -> Any:
     """Returns the small upright picture of a file, gray without it."""
     if not file.is_file():
         return Image.new("RGB", (SIDE, SIDE), (200, 200, 200))
-    with Image.open(file) as image:
-        image.draft("RGB", (SIDE, SIDE))
-        image.thumbnail((SIDE, SIDE))
-        return ImageOps.exif_transpose(image).convert("RGB")
+    small = Preprocessing(None, SIDE)
+    return Image.fromarray(small.decode(file.read_bytes()))
 
 
 def explained(retriever: Any, query: Any, name: str) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_gsp.data import ImageSet
+from keras_gsp.data import ImageSet, Preprocessing, image_size
 from keras_gsp.retrieval import Suspects
 from training.reports.page import Section, picture_address, write_page
 
@@ -62,14 +62,11 @@ def write_groups(
     root: Path,
 ) -> None:
     """Writes the page about groups of near copies, files below `root`."""
-    from PIL import Image
-
     cards = []
     for group in groups[:SHOWN]:
         pictures = []
         for name in group:
-            with Image.open(root / name) as image:
-                width, height = image.size
+            height, width = image_size((root / name).read_bytes())
             caption = f"{name}, {width} x {height}"
             pictures.append(_picture(root / name, caption))
         choices = [
@@ -162,10 +159,6 @@ def _choice(decision, paths, words, label=None):
 
 
 def _picture(file, caption):
-    from PIL import Image, ImageOps
-
-    with Image.open(file) as image:
-        image.draft("RGB", (2 * SIDE, 2 * SIDE))
-        upright = ImageOps.exif_transpose(image).convert("RGB")
-    source = picture_address(np.asarray(upright), SIDE)
+    pixels = Preprocessing(None, SIDE).decode(Path(file).read_bytes())
+    source = picture_address(pixels, SIDE)
     return {"source": source, "caption": caption}
