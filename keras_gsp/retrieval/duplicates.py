@@ -123,7 +123,7 @@ def copies(
         pairs = np.stack([one, near[one, column]], axis=1)
         merged = _connected(pairs, count)
         # Copies make surroundings look denser than they are.
-        if distance is not None or (merged == group).all():
+        if distance is not None or len({*merged}) >= len({*group}):
             break
         group = merged
     nearness = (distances / np.maximum(limits, 1e-300))[one, column]

@@ -11,6 +11,7 @@ from keras_gsp._checks import is_integer
 from keras_gsp._embeddings import checked_embeddings
 from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.reranking import unit_rows
+from keras_gsp.retrieval.duplicates import copies
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex
 
@@ -24,7 +25,6 @@ TRUSTED = 0.25
 # Thresholds: the first by planted labels (docs/results/robustness.md), others
 # on one half of the classes of emoji and birds.
 WRONG_SCORE = 3e-4
-DUPLICATE_RATIO = 0.4
 FENCE = 1.5
 # Neighbors of an item of the smallest class.
 FEWEST = 3
@@ -75,9 +75,7 @@ def suspects(
     - Wrong label: :math:`p_y(x)` over its mean in class y is below 3e-4, and
       none of the nearest items (as many as its class has others, at most
       `num_neighbors`) has the label.
-    - Near duplicates: neighbors whose distance is below 0.4 times the
-      geometric mean of the distances from both to their last neighbor: an item
-      has as many as its class has others, at least 3, at most `num_neighbors`.
+    - Near duplicates: the pairs of `gsp.retrieval.duplicates`.
     - Outlier: the distance to its last neighbor is above the third quartile
       by more than 1.5 times the interquartile range (Tukey's fence).
     - Classes that are one: items of each find the other's mean nearly as near
@@ -148,7 +146,7 @@ def suspects(
         agreement=agreement,
         suggested=names[best],
         wrong_labels=_first(scores, (scores < WRONG_SCORE) & (agreement == 0)),
-        duplicates=_duplicates(near, distances, last),
+        duplicates=copies(rows)[0],
         outliers=_first(-last, last > high + FENCE * (high - low)),
         same_classes=[tuple(names[list(pair)].tolist()) for pair in pairs],
     )
@@ -209,16 +207,6 @@ def _probabilities(rows, codes, sizes, is_trusted):
             (confirmed, own, shares.max(axis=1), shares.argmax(axis=1))
         )
     return tuple(map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _duplicates(near, distances, last):
-    last = np.maximum(last, 1e-12)
-    ratios = distances / np.sqrt(last[:, None] * last[near])
-    rows, columns = np.nonzero(ratios < DUPLICATE_RATIO)
-    pairs = np.sort(np.stack([rows, near[rows, columns]], axis=1), axis=1)
-    pairs, first = np.unique(pairs, axis=0, return_index=True)
-    order = np.argsort(ratios[rows, columns][first], kind="stable")
-    return pairs[order]
 
 
 def _same_classes(own, other, best, codes, sizes):
