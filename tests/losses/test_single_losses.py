@@ -124,7 +124,7 @@ def test_loss_inside_is_that_of_these_samples_alone(case):
 def test_labels_out_of_range_are_refused_or_nan():
     labels, similarities = batch()
     loss = gsp.losses.ProxyNCALoss()
-    for wrong in (-1, NUM_CLASSES, 98_765_432_100):
+    for wrong in (-1, NUM_CLASSES, 98_765):
         mixed = np.where(np.arange(8) == 3, wrong, labels)
         with pytest.raises(ValueError, match=rf"\[0, 5\).*{wrong}"):
             loss(mixed, similarities)

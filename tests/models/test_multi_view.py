@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 import keras_gsp as gsp
+from keras_gsp.data.preprocessing import preprocessing_of
 from tests.models.test_two_looks import encoder_of
 
 
@@ -103,6 +104,6 @@ def test_preprocessing_is_the_encoders():
     record = gsp.data.Preprocessing(16, 20)
     one = encoder_of(preprocessing=record)
     views = gsp.models.MultiView(one)
-    assert gsp.data.preprocessing_of(views) == record
+    assert preprocessing_of(views) == record
     of_looks = gsp.models.MultiView(gsp.models.TwoLooks(one))
-    assert gsp.data.preprocessing_of(of_looks).size is None
+    assert preprocessing_of(of_looks).image_size is None
