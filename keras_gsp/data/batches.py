@@ -139,7 +139,8 @@ class ImageBatches(keras.utils.PyDataset):
     ) -> None:
         super().__init__()
         self.source, self.labels, self.boxes = source, labels, boxes
-        self.preprocessing, self.class_names = preprocessing, class_names
+        self.preprocessing: Any = preprocessing
+        self.class_names = class_names
         self.sampler, self.augment = sampler, augment
         self.seed = getattr(sampler, "seed", 0) % 2**64
         self.first_step, self.rows = 0, None
@@ -194,7 +195,8 @@ class ImageBatches(keras.utils.PyDataset):
         return self._labeled(np.stack(images), rows)
 
     def _begin(self):
-        self._lock, self._threads = threading.Lock(), None
+        self._lock = threading.Lock()
+        self._threads: Any = None
         self._reading: dict[int, Any] = {}
         self._last = -1
 

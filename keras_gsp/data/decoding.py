@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 MAX_PIXELS = 50_000_000
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-IMAGE_ENDINGS += (".avif", ".heic", ".heif")
+IMAGE_ENDINGS = tuple(".jpg .jpeg .png .bmp .webp .avif .heic .heif".split())
 # What transparent pixels are drawn on: red, green, blue.
 WHITE = (255, 255, 255)
 
@@ -128,7 +127,7 @@ def cut_encoded(
     is_turned, is_upside_down, is_mirrored = MOVES[orientation]
     width, height = image.size
     check_num_pixels(height, width, max_pixels)
-    sides = (width, height) if is_turned else (height, width)
+    sides: Any = (width, height) if is_turned else (height, width)
     top, left, *sides = map(int, window(*sides))
     target = size(*sides)
     if is_turned:
@@ -289,8 +288,8 @@ def _resized(image, start, end, target, scale=1):
     if crop != (0, 0, *image.size):
         image = image.crop(crop)
     if image.size != target[::-1] or scale > 1:
-        box = left, top, right, bottom
-        box = [edge - corner[n % 2] for n, edge in enumerate(box)]
+        edges = left, top, right, bottom
+        box: Any = [edge - corner[n % 2] for n, edge in enumerate(edges)]
         image = image.resize(target[::-1], Image.Resampling.BILINEAR, box)
     pixels = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[..., None]

@@ -125,7 +125,7 @@ class Preprocessing:
                 "`preprocess_input` of its module into a layer."
             )
         scales, offsets = np.diag(scale).tolist(), black.tolist()
-        ranges = {
+        ranges: dict[str, Any] = {
             "scale": scales[0] if len({*scales}) == 1 else tuple(scales),
             "offset": offsets[0] if len({*offsets}) == 1 else tuple(offsets),
         }
@@ -141,8 +141,8 @@ class Preprocessing:
         `ValueError` for one without size, that pads, or that crops to a
         rectangle. Images are resized bilinearly whatever its `interpolation`.
         """
-        size = size or converter.image_size or ()
-        sides: Any = (size, size) if is_integer(size) else tuple(size)
+        given: Any = size or converter.image_size or ()
+        sides: Any = (given, given) if is_integer(given) else tuple(given)
         crops_to = converter.crop_to_aspect_ratio
         pads = getattr(converter, "pad_to_aspect_ratio", False)
         if not sides or pads or (crops_to and sides[0] != sides[1]):

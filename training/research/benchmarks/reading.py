@@ -63,13 +63,20 @@ def encoded(image: Image.Image) -> bytes:
 def by_pillow(file: Any, draft: bool = True) -> np.ndarray:
     """The central square, anti-aliased, as anybody would with Pillow."""
     image, box = square(file, draft)
-    return np.asarray(image.resize((SIZE, SIZE), Image.BILINEAR, box))
+    return np.asarray(
+        image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box)
+    )
 
 
 def not_anti_aliased(contents: bytes) -> np.ndarray:
     """The central square; each pixel is made of the nearest four."""
     image, box = square(io.BytesIO(contents), False)
-    options = (SIZE, SIZE), Image.EXTENT, box, Image.BILINEAR
+    options = (
+        (SIZE, SIZE),
+        Image.Transform.EXTENT,
+        box,
+        Image.Resampling.BILINEAR,
+    )
     return np.asarray(image.convert("RGB").transform(*options))
 
 
@@ -128,14 +135,14 @@ def times(folder: Path, settings: Settings) -> Iterator[Table]:
     ):
         few = np.random.default_rng(0).integers(0, 256, (40, 60, 3), "uint8")
         content = encoded(
-            Image.fromarray(few).resize(sides[::-1], Image.BICUBIC)
+            Image.fromarray(few).resize(sides[::-1], Image.Resampling.BICUBIC)
         )
         files = [str(folder / f"{name}{n}.jpg") for n in range(count)]
         for file in files:
             Path(file).write_bytes(content)
         for workers in range(1, min(2, len(cores)) + 1):
             os.sched_setaffinity(0, cores[:workers])
-            seconds = {reader: [] for reader in readers()}
+            seconds: dict[str, list] = {reader: [] for reader in readers()}
             for turn in range(settings.repeats + 1):
                 for reader, read in readers().items():
                     start = time.perf_counter()
@@ -165,19 +172,20 @@ def copies(settings: Settings) -> Table:
         pooling=gsp.layers.GeneralizedMeanPooling(),
         preprocessing=CUT,
     )
-    files = sorted(Path(settings.photographs).rglob("*"))
+    files = sorted(Path(settings.photographs or ".").rglob("*"))
     files = [f for f in files if f.suffix.lower() in (".jpg", ".jpeg", ".png")]
     contents = [file.read_bytes() for file in files]
     sides = [gsp.data.image_size(content) for content in contents]
     kept = [n for n, (h, w) in enumerate(sides) if h * w >= 4e6]
-    random, variants = np.random.default_rng(0), ([], [], [])
+    random = np.random.default_rng(0)
+    variants: tuple[list, ...] = ([], [], [])
     for n in kept:
         image = Image.open(io.BytesIO(contents[n])).convert("RGB")
         share = random.uniform(0.35, 0.6) ** 0.5
         start = random.uniform(0, 1 - share, 2)
         box = np.tile(image.size, 2) * [*start, *(start + share)]
         crop = encoded(image.crop(box.astype(int)))
-        image.thumbnail((800, 800), Image.LANCZOS)
+        image.thumbnail((800, 800), Image.Resampling.LANCZOS)
         parts = contents[n], encoded(image), crop
         for variant, part in zip(variants, parts, strict=True):
             variant.append(part)
