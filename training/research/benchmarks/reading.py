@@ -35,6 +35,7 @@ from training.research.report import (
 
 SIZE = 224
 CUT = gsp.data.Preprocessing.for_application("MobileNetV2", SIZE, SIZE)
+ENDINGS = ".jpg", ".jpeg", ".png", ".JPG", ".webp"
 # Height and width.
 SIDES = {"227 pixels": (227, 227), "2 MP": (1200, 1600)}
 SIDES |= {"12 MP": (3000, 4000), "24 MP": (4000, 6000)}
@@ -53,10 +54,10 @@ class Settings(CommandSettings):
     SMALL = {"counts": (2, 1), "repeats": 1}
 
 
-def encoded(image: Image.Image) -> bytes:
-    """The image as a JPEG file."""
+def encoded(image: Image.Image, kind: str = "JPEG") -> bytes:
+    """The image as a file."""
     file = io.BytesIO()
-    image.save(file, "JPEG", quality=90)
+    image.save(file, kind, quality=90)
     return file.getvalue()
 
 
@@ -173,7 +174,7 @@ def copies(settings: Settings) -> Table:
         preprocessing=CUT,
     )
     files = sorted(Path(settings.photographs or ".").rglob("*"))
-    files = [f for f in files if f.suffix.lower() in (".jpg", ".jpeg", ".png")]
+    files = [f for f in files if f.suffix in ENDINGS and not f.is_symlink()]
     contents = [file.read_bytes() for file in files]
     sides = [gsp.data.image_size(content) for content in contents]
     kept = [n for n, (h, w) in enumerate(sides) if h * w >= 4e6]
@@ -186,7 +187,7 @@ def copies(settings: Settings) -> Table:
         box = np.tile(image.size, 2) * [*start, *(start + share)]
         crop = encoded(image.crop(box.astype(int)))
         image.thumbnail((800, 800), Image.Resampling.LANCZOS)
-        parts = contents[n], encoded(image), crop
+        parts = contents[n], encoded(image, "PNG"), crop
         for variant, part in zip(variants, parts, strict=True):
             variant.append(part)
     rows = []
