@@ -37,7 +37,7 @@ OK = "ok"
 UNREADABLE = "unreadable: not a whole JPEG, PNG, 24-bit BMP or WebP image"
 NOT_FINITE = "failed: the embedding is not finite"
 # Files that are read, decoded and embedded at once.
-BLOCK = 64
+BLOCK = 32
 # Layers of networks of `keras.applications` that take scaled pixels.
 _UNSCALED = {
     "out_relu": "MobileNetV2",
