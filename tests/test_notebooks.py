@@ -90,5 +90,7 @@ def test_a_notebook_becomes_a_page():
         {"cell_type": "code", "source": ["2 + 2"], "outputs": [output]},
     ]
     page = module.markdown({"cells": cells}, "a.ipynb")
-    assert page.startswith("# Title\n[b](b.md)\n\n<a href")
+    assert page.startswith(
+        "# Title\n[b](b.md)\n\n[Download this notebook](a.ipynb)"
+    )
     assert "`````py\n2 + 2\n`````\n\n`````text\n4\n`````" in page

@@ -96,7 +96,6 @@ def test_what_cannot_be_split_is_refused():
     for call, arguments, error, message in (
         (halves, (np.array([4, 4]),), ValueError, "two classes.*labels=.4"),
         (halves, (np.array([4]),), ValueError, "two classes.*labels=.4"),
-        (halves, (["a", "b"],), TypeError, "Map class names to integers"),
         (halves, (np.ones((2, 3)),), ValueError, r"shape \(2, 3\)"),
         (given_or_drawn_halves, (two, two, 0), TypeError, "must be boolean"),
         (given_or_drawn_halves, (two, given, 0), ValueError, "`first_half`"),

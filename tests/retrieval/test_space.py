@@ -47,7 +47,7 @@ def test_whatever_moves_embeddings_is_another_space():
     model.compile("adam", "mse")
     assert space_fingerprint(model) == space
     assert space.embedding_size == 4 and space.normalization == "l2"
-    cut = {"height": 8, "width": 8, "crop_fraction": 0.8}
+    cut = {"height": 8, "width": 8, "shorter_side": 10}
     cut["background"] = [255, 255, 255]
     assert space_fingerprint(encoder(**CUT)).preprocessing == cut
     assert space_fingerprint(lambda images: images) is None

@@ -16,7 +16,7 @@ from keras_gsp.retrieval.serving.served_encoder import (
     ServedEncoder,
 )
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 if keras.backend.backend() != "tensorflow":
     pytest.skip("exports are TensorFlow's", allow_module_level=True)
 
@@ -108,25 +108,24 @@ def served(cut):
 def test_a_served_file_has_the_pixels_that_the_reader_gives(cut):
     names, contents = zip(*files(), strict=True)
     assert len(names) >= 40
-    encoder, whole = served(cut), np.zeros((len(names), 4), "float32")
-    pixels, status = encoder.decoded(list(contents), whole)
+    encoder = served(cut)
+    pixels, status = encoder.decoded(tf.constant(contents))
     assert {*status.numpy()} == {OK.encode()}
     for name, content, theirs in zip(names, contents, pixels, strict=True):
         ours = cut.decode(content).astype(int)
         difference = np.abs(ours - theirs.numpy())
         # Both round between columns and rows; the sums differ in the last bit.
         assert difference.max() <= 1 and difference.mean() <= 0.1, name
-    ours, _ = encoder.embedded_files(list(contents), whole)
-    theirs, _ = encoder.embedded_bytes(list(contents))
+    ours, _ = encoder.embed(contents)
+    theirs, _ = encoder.embedded_bytes(tf.constant(contents))
     assert np.linalg.norm(ours - theirs.numpy(), axis=1).max() < 0.01
 
 
 def test_a_format_that_one_side_reads_is_refused_by_name_on_the_other():
     cut = gsp.data.Preprocessing(32)
-    names, contents = zip(*only_here(), strict=True)
+    _, contents = zip(*only_here(), strict=True)
     for content in contents:
         assert cut.decode(content).shape == (32, 32, 3)
-    whole = np.zeros((len(names), 4), "float32")
-    _, status = served(cut).decoded(list(contents), whole)
+    _, status = served(cut).decoded(tf.constant(contents))
     assert {*status.numpy()} == {UNREADABLE.encode()}
     assert "24-bit BMP" in UNREADABLE
