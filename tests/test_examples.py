@@ -71,7 +71,11 @@ def test_docstring_examples_run(where, tmp_path):
 
 ON_TORCH = "docs/guides/from-pytorch.md"
 # On a reader's own photographs.
-OWN_IMAGES = {"README.md", "docs/guides/own-data.md"}
+OWN_IMAGES = {
+    "README.md",
+    "docs/guides/own-data.md",
+    "docs/guides/flat-folder.md",
+}
 
 
 @pytest.mark.slow

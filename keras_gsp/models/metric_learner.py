@@ -567,7 +567,12 @@ def _gather_replicas(tensor: Tensor) -> Tensor:
         # Keras traces the loss once outside the replicas, for its shape.
         return tensor
     # The identity turns a per-replica input into a tensor of this replica.
-    return context.all_gather(tf.identity(tensor), axis=0)
+    gathered = context.all_gather(tf.identity(tensor), axis=0)
+    if tensor.shape[0] is not None:
+        # Keras compares static shapes; `all_gather` forgets them.
+        size = tensor.shape[0] * context.num_replicas_in_sync
+        gathered.set_shape((size, *tensor.shape[1:]))
+    return gathered
 
 
 def _share_of_replica(loss: Tensor) -> Tensor:

@@ -46,7 +46,9 @@ def check_fields(record: Any) -> None:
             continue
         if get_origin(parts[0] if parts else None) is Literal:
             parts = get_args(parts[0])
-            require(record, name, value in parts, f"one of {', '.join(parts)}")
+            words = value if isinstance(value, tuple) else (value,)
+            is_met = {*words} <= {*parts}
+            require(record, name, is_met, f"one of {', '.join(parts)}")
         elif get_origin(hint) is Literal:
             require(record, name, value in parts, f"one of {', '.join(parts)}")
         for part in parts:
