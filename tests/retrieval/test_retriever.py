@@ -244,6 +244,8 @@ def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
+        path = tmp_path / "served"
+        again.export(path, neighbors=3)
         again.export(path, neighbors=3, overwrite=True)
         assert verify_export(path)["num_canaries"] == 4
         answer = tf.saved_model.load(str(path)).signatures["search"](

@@ -66,8 +66,12 @@ def test_a_file_that_is_gone_is_gray(retriever):
 
 
 def test_a_run_is_searched_by_its_test_images(tiny, tmp_path):
-    command = browse.BrowseCommand(tiny.run("gap"))
+    from training.recipes.data import read_recipe
+    from training.runs.run_directory import RunDirectory
+
+    run = tiny.run("gap")
+    command = browse.BrowseCommand(run)
     one = browse._retriever(command, tmp_path)
-    assert len(one) == 24
+    assert len(one) == len(read_recipe(RunDirectory(run).read_recipe()).test)
     found = one.search(one.folder / str(one.index.ids()[0]), k=1)
     assert found.ids[0, 0] == one.index.ids()[0]
