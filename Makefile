@@ -39,7 +39,8 @@ WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 PORTABLE := tests/ops tests/layers tests/losses tests/models/test_metric_learner.py
 TORCH ?= 2.13.0
 ON_TORCH := $(PORTABLE) tests/callbacks tests/models/test_saved_files.py \
-	tests/data/test_without_tensorflow.py
+	tests/data/test_class_balanced_sampler.py tests/data/test_preprocessing.py \
+	tests/data/test_decoding.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
