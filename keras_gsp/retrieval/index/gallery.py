@@ -87,7 +87,8 @@ class Gallery:
     Attributes:
         stored: "id", "label" and the attributes, which may grow.
         low: smallest value of each coordinate so far, (size,); high: largest.
-        by_id: positions in the order of their ids, for looking ids up.
+        by_id: for looking ids up, the order of the ids of consecutive runs of
+            items; a run is more than twice as long as the next one.
     """
 
     storage: str
@@ -96,7 +97,7 @@ class Gallery:
     low: np.ndarray
     high: np.ndarray
     num_added: int
-    by_id: np.ndarray
+    by_id: tuple[np.ndarray, ...]
 
     def __post_init__(self) -> None:
         check_choice("float32", "float16", storage=self.storage)
@@ -185,16 +186,16 @@ class Gallery:
     ) -> "Gallery":
         """Adds checked items, whose coordinates lie in [low, high]."""
         start = len(self)
-        by_id = np.argsort(columns["id"], kind="stable")
         stored = {name: Rows(values) for name, values in columns.items()}
         if start:
             stored = {
                 name: joined(old, columns[name], name)
                 for name, old in self.stored.items()
             }
-            ids, added = np.split(stored["id"].values, [start])
-            places = np.searchsorted(ids, added[by_id], sorter=self.by_id)
-            by_id = np.insert(self.by_id, places, by_id + start)
+        runs, first = list(self.by_id), start
+        while runs and len(runs[-1]) <= 2 * (start + len(rows) - first):
+            first -= len(runs.pop())
+        order = np.argsort(stored["id"].values[first:], kind="stable")
         if len(self.low):
             low, high = np.minimum(low, self.low), np.maximum(high, self.high)
         parts = [part for part in self.parts if len(part)]
@@ -205,7 +206,8 @@ class Gallery:
             parts.append(StoredVectors(Rows(rows)))
         num_added = self.num_added + len(rows)
         return Gallery(
-            self.storage, tuple(parts), stored, low, high, num_added, by_id
+            *(self.storage, tuple(parts), stored, low, high, num_added),
+            by_id=(*runs, order),
         )
 
     def without(self, positions: np.ndarray) -> tuple["Gallery", np.ndarray]:
@@ -225,12 +227,16 @@ class Gallery:
         }
         # An empty part keeps the size.
         kept = [part for part in parts if len(part)] or parts[:1]
-        moved = np.cumsum(left) - 1
+        starts = np.cumsum([0, *map(len, self.by_id)])
+        runs = []
+        for start, run in zip(starts, self.by_id, strict=False):
+            inside = left[start : start + len(run)]
+            runs.append((np.cumsum(inside) - 1)[run[inside[run]]])
         changed = dataclasses.replace(
             self,
             parts=tuple(kept),
             stored=stored,
-            by_id=moved[self.by_id[left[self.by_id]]],
+            by_id=tuple(filter(len, runs)),
         )
         return changed, positions
 
@@ -304,13 +310,19 @@ class Gallery:
             # int64 beside uint64: no float64, where large ids collide.
             is_known = ids >= 0 if ids.dtype.kind == "i" else ids <= INT64.max
             ids = np.where(is_known, ids, 0).astype(self.ids.dtype)
-        places = np.searchsorted(self.ids, ids, sorter=self.by_id)
-        found = self.by_id[np.minimum(places, len(self) - 1)]
-        return np.where(is_known & (self.ids[found] == ids), found, -1)
+        positions, start = np.full(len(ids), -1), 0
+        for run in self.by_id:
+            here = self.ids[start : start + len(run)]
+            places = np.searchsorted(here, ids, sorter=run)
+            rows = run[np.minimum(places, len(run) - 1)]
+            is_row = is_known & (here[rows] == ids)
+            positions[is_row] = start + rows[is_row]
+            start += len(run)
+        return positions
 
 
 def empty_gallery(storage: str) -> Gallery:
     """A gallery of no items."""
     nothing = np.zeros(0, "int64")
     stored = {"id": Rows(nothing), "label": Rows(np.zeros(0, object))}
-    return Gallery(storage, (), stored, nothing, nothing, 0, nothing)
+    return Gallery(storage, (), stored, nothing, nothing, 0, ())

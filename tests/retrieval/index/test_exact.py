@@ -102,7 +102,8 @@ def test_a_refused_part_adds_nothing():
 @pytest.mark.parametrize("replaces", [False, True])
 def test_single_upserts_end_as_one(step, replaces):
     rows = random_rows(600, 6)
-    ids = np.array([f"photo {i:04d}" for i in range(600)])
+    order = np.random.default_rng(1).permutation(600)
+    ids = np.array([f"photo {i:04d}" for i in order])
     if replaces:
         ids[300:] = ids[:300]
     single, seen = ExactIndex(), []
@@ -120,8 +121,9 @@ def test_single_upserts_end_as_one(step, replaces):
     whole = ExactIndex(rows[left], ids[left], ids[left])
     same(single.search(rows[::7], 5), whole.search(rows[::7], 5))
     assert single.ids().tolist() == ids[left].tolist()
-    # As few parts as make a search as fast.
-    assert len(single.gallery.parts) == 1
+    assert single.items(ids[left][::-1])[2].tolist() == ids[left][::-1].tolist()
+    # As few parts as make a search as fast, and orders of ids that double.
+    assert len(single.gallery.parts) == 1 and len(single.gallery.by_id) < 10
 
 
 def test_two_indexes_that_grow_from_one_gallery_are_apart():
