@@ -32,8 +32,6 @@ def collage_splits(
 ) -> RetrievalSplits:
     """Makes collages of an image folder (thesis, section 5.3.2).
 
-    Folders `KIND/CLASS` with a kind `background`: kinds are recognized, and
-    the classes of each are drawn 2 : 1 : 2 for training, validation and test.
     Folder of CIFAR-10: four classes among birds, and similar ones among frogs
     in the test, of `train/` and `test/` where the folder has these; validation
     has a fifth of the training images, since no class is left for it. Other
@@ -56,8 +54,6 @@ def collage_splits(
             for side in ("train", "test")
         )
         parts = _cifar10_parts(*sides)
-    elif any(name.startswith("background/") for name in images.class_names):
-        parts = _kind_parts(images, rng)
     else:
         parts = _folder_parts(images, rng)
     made = {}
@@ -99,34 +95,6 @@ def _dealt(size, rows, columns, rng):
         for _ in range(-(-rows // per_deck))
     ]
     return np.concatenate(decks)[:rows]
-
-
-def _kind_parts(images, rng):
-    """What `_folder_parts` returns, of classes `KIND/CLASS`."""
-    kinds = np.array([name.partition("/")[0] for name in images.class_names])
-    splits = np.empty(len(kinds), "int64")
-    for kind in np.unique(kinds):
-        own = rng.permutation(np.flatnonzero(kinds == kind))
-        if len(own) < 3:
-            raise ValueError(
-                "Each kind must have 3 or more classes, one for each split. "
-                f"Received: {len(own)} in {kind}."
-            )
-        for number, run in enumerate(_runs(len(own))):
-            splits[own[run]] = number
-    distracts, parts = kinds == "background", {}
-    for number, split in enumerate(_SHARES):
-        own, others = (
-            images.of_classes(np.flatnonzero((splits == number) & chosen))
-            for chosen in (~distracts, distracts)
-        )
-        names, labels = np.unique(
-            [name.partition("/")[0] for name in own.names], return_inverse=True
-        )
-        titles = tuple(f"{name}, {split}" for name in names)
-        found = ImageSet(labels, titles, images=own.images)
-        parts[split] = found, others.images
-    return parts
 
 
 def _cifar10_parts(train_images, test_images):

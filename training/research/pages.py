@@ -200,7 +200,7 @@ def _left_out(record):
     if not methods:
         return ""
     cells = "; ".join(f"{row}: {', '.join(m)}" for row, m in methods.items())
-    return f"\n\nCells of the study without a row, {study.left_out}: {cells}."
+    return f"\n\nCells of the study that were not trained: {cells}."
 
 
 def _circumstances(record):

@@ -22,7 +22,7 @@ NEAR = 0.003
 """Rates this close to the best validation score count as best too."""
 
 
-OPTIONS = "search_seeds", "near", "pretrainings", "left_out"
+OPTIONS = "search_seeds", "near", "pretrainings"
 
 
 def method_of(key: tuple[str, str]) -> str:
@@ -55,8 +55,6 @@ class Study:
     search_seeds: int = 1
     """Seeds whose mean validation score chooses a rate, and settings."""
     near: float = NEAR
-    left_out: str = "which were not trained by today's rules"
-    """Why its record may lack cells."""
     pretrainings: int = 0
     """Number of pretrained networks, seed after seed in turn."""
     weights: tuple[Path, ...] = ()

@@ -1,4 +1,4 @@
-"""Controls of the zero-shot regularizer, for the study `zsr-controls`.
+"""Controls of the zero-shot regularizer, for the study `collage-zsr`.
 
 If ZSR helps because it predicts the embeddings of classes that it was not fitted
 to, neither control does as well: one predicts the classes that it was fitted to,

@@ -115,25 +115,6 @@ def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
     assert len(held_out) == 12 and not seen & held_out
 
 
-def test_folders_of_kinds_make_collages_that_recognize_the_kind(tmp_path):
-    for number, kind in enumerate(("animals", "background", "food")):
-        for image in range(20):
-            file = tmp_path / kind / f"{kind}{image // 4}" / f"{image}.jpg"
-            layouts.picture(file, seed=100 * number + image)
-    alone = collage_splits(tmp_path, canvas_size=16, distractors=False)
-    assert alone.train.class_names == ("animals, train", "food, train")
-    sides = [alone.train, alone.validation, alone.test]
-    sizes = [side.class_sizes.tolist() for side in sides]
-    assert sizes == [[8, 8], [4, 4], [8, 8]]
-    pixels = [{image.tobytes() for image in side.images} for side in sides]
-    assert len(set().union(*pixels)) == 40
-    splits = collage_splits(tmp_path, canvas_size=16)
-    assert splits.test.images.shape == (16, 16, 16, 3)
-    layouts.folder(tmp_path / "plants", ["fern", "moss"])
-    with pytest.raises(ValueError, match="3 or more classes.*2 in plants"):
-        collage_splits(tmp_path)
-
-
 def test_any_image_folder_makes_collages(tmp_path):
     for side in ("train", "test"):
         layouts.folder(tmp_path / side, list("abcdefghij"), images=5)
