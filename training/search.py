@@ -1,9 +1,13 @@
-"""Searches with images: `python -m training.search saved_models/NAME IMAGE`."""
+"""Searches with images: `python -m training.search saved_models/NAME IMAGE`.
 
-import shlex
+A collection that `Retriever.save` wrote is first brought in step with the
+photographs in `--data-dir`, and saved. `--encoder` makes it, the first time:
+`python -m training.search COLLECTION IMAGE --data-dir PHOTOS --encoder RUN`.
+"""
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -17,12 +21,16 @@ class SearchCommand:
     """Finds the nearest gallery images of each image."""
 
     model: Annotated[Path, tyro.conf.Positional]
-    """Exported retriever, or the run directory it was exported from."""
+    """Exported retriever, the run directory it was exported from, or the folder
+    of a collection."""
     images: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """JPEG, PNG, BMP or WebP files."""
     data_dir: str | None = None
     """Folder, list or archive with the gallery's images, to show them; by
-    default that of the run in `runs`."""
+    default that of the run in `runs`. Of a collection: its photographs."""
+    encoder: Path | None = None
+    """Run directory, or the file of an encoder that ends in .keras, for a
+    collection that is not there yet."""
     top: Annotated[int | None, positive] = None
     """Neighbors to show; by default all that the export returns."""
     picture: Path | None = None
@@ -34,6 +42,11 @@ class SearchCommand:
     def __post_init__(self) -> None:
         if not self.images:
             raise ValueError("`images` must name a file. Received: none.")
+        if self.encoder and self.data_dir is None:
+            raise ValueError(
+                "`data_dir` must name the photographs for `encoder`. "
+                "Received: data_dir=None."
+            )
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -42,7 +55,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(command):
-    folder = exported_folder(command.model)
     for path in command.images:
         if path.is_dir():
             raise IsADirectoryError(
@@ -53,22 +65,30 @@ def _run(command):
             raise FileNotFoundError(
                 f"`images` must be files. Received: {path}, which is none."
             )
-    is_augmented = "augmentation" in export_metadata(folder)
-    _search(command, folder)
-    if is_augmented:
+    if command.encoder or (command.model / "current.json").is_file():
+        from training.browsing.collection_search import CollectionSearch
+
+        search: Any = CollectionSearch(
+            *(command.model, command.data_dir, command.encoder),
+            k=command.top or 10,
+        )
+    else:
+        folder = exported_folder(command.model)
+        export_metadata(folder)
+        from training.browsing.export_search import ExportSearch
+
+        search = ExportSearch(folder, command.data_dir)
+    _search(command, search)
+    if search.is_augmented:
         print(
             "Ordered by rows that were mixed with their neighbors; distances "
             "are those of the original rows."
         )
-    print(f"Next: python -m training.browse {shlex.quote(str(folder))} --open")
 
 
-def _search(command, folder):
+def _search(command, search):
     """Prints neighbors and draws."""
-    from training.browsing.export_search import ExportSearch
-
     contents = [path.read_bytes() for path in command.images]
-    search = ExportSearch(folder, command.data_dir)
     answer = search.call("search", image_bytes=contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):

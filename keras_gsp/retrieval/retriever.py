@@ -1,6 +1,5 @@
 """A folder of photographs, searched by photographs."""
 
-import contextlib
 import dataclasses
 import io
 import itertools
@@ -42,7 +41,6 @@ from keras_gsp.retrieval.serving.served_encoder import OK, ServedEncoder
 from keras_gsp.retrieval.space import check_space
 from keras_gsp.retrieval.space_map import certified_map
 from keras_gsp.retrieval.upgrade import Upgrade, index_for_upgrade
-from keras_gsp.storage.one_process import one_process
 from keras_gsp.storage.whole import reading, whole_version
 
 ENCODER, GALLERY, VERSIONS = "encoder.keras", "index", "versions.json"
@@ -110,9 +108,8 @@ class Retriever:
         if augmentation not in (None, index.augmentation):
             index.augmentation = augmentation
         self.folder: Path | None = None
-        # Of the files that were embedded whole, and where all is saved.
-        self._versions: dict[str, Version] = {}
-        self._saved_at: Path | None = None
+        # Of the files that were embedded whole; `None` while they are.
+        self._versions: dict[str, Version | None] = {}
         if folder is not None:
             self.folder = Path(os.path.abspath(image_root(folder)))
 
@@ -276,8 +273,8 @@ class Retriever:
         since they were embedded, with their labels and attributes, and deletes
         the items of files that are gone. Files that could not be read are tried
         again. Items of other places, and boxes of files, stay as they are. An
-        interrupted call is finished by the next one. It changes what is in
-        memory: `save` it.
+        interrupted call is finished by the next one, also if it was saved in
+        between. It changes what is in memory: `save` it.
 
         Args:
             folder: where the photographs are now; `None`: as before.
@@ -289,8 +286,6 @@ class Retriever:
         Raises:
             FileNotFoundError: no folder, or one without images, as of a disk
                 that is not mounted, while the index has some.
-            RuntimeError: another process is at work on the same saved
-                collection; the error names it.
             ValueError: no folder is known, or new files in an index with
                 attributes, which `add` takes.
         """
@@ -298,13 +293,7 @@ class Retriever:
             self.folder = Path(os.path.abspath(image_root(folder)))
         if self.folder is None:
             raise ValueError("`folder` must be given. Received: folder=None.")
-        with contextlib.ExitStack() as stack:
-            if self._saved_at is not None:
-                stack.enter_context(one_process(self._saved_at))
-            return self._synced(image_versions(self.folder))
-
-    def _synced(self, present):
-        """Carries out what `sync` says for the files that are present."""
+        present = image_versions(self.folder)
         ids = set(self.index.ids().tolist()) if len(self.index) else set()
         known = {k: v for k, v in self._versions.items() if k in ids}
         if known and not present:
@@ -348,11 +337,14 @@ class Retriever:
         files = [Path(present[name][0]) for name in names]
         rows, status = self._served.embed(files)
         columns = checked_items(rows, labels, list(names), attributes)[1]
-        self._put(rows, status, columns)
-        self._versions |= {name: present[name][1] for name in names}
         pairs = zip(names, status, strict=True)
         failed = {name: word for name, word in pairs if word != OK}
+        self._versions |= dict.fromkeys(names)  # if interrupted here: again
+        self._put(rows, status, columns)
         self.delete(list(failed))  # What they held is another picture.
+        self._versions |= {
+            name: present[name][1] for name in names if name not in failed
+        }
         return failed
 
     def upgrade(
@@ -407,7 +399,6 @@ class Retriever:
                 Canaries.of(self.embed, index, canaries, space).save(folder)
             facts = exported_facts(self._served) | {"options": self._options}
             write_facts(folder, facts | {"gallery_size": len(index)})
-        self._saved_at = Path(path)
 
     @classmethod
     def load(
@@ -426,8 +417,7 @@ class Retriever:
             index = _ENGINES[json.loads(facts)["kind"]].load(saved / GALLERY)
             versions = json.loads((saved / VERSIONS).read_text("utf-8"))
         retriever = cls(encoder, index, folder=folder, **options)
-        retriever._versions = {k: tuple(v) for k, v in versions.items()}
-        retriever._saved_at = Path(path)
+        retriever._versions = {k: v and tuple(v) for k, v in versions.items()}
         return retriever
 
     def export(self, path: str | Path, **options: Any) -> None:

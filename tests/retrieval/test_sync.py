@@ -14,7 +14,6 @@ from keras_gsp.retrieval.folder_changes import (
     folder_changes,
     image_versions,
 )
-from keras_gsp.storage.one_process import one_process
 from tests.retrieval.test_retriever import (  # noqa: F401
     PLACES,
     encoder,
@@ -80,9 +79,6 @@ def test_a_folder_and_its_index_are_in_step(photos, encoder, tmp_path):  # noqa:
     found = again.index.items(ids)
     np.testing.assert_allclose(found[0], rows, atol=1e-6)
     assert found[1].tolist() == labels.tolist() and len(again) == len(ids)
-    with one_process(tmp_path / "saved"):
-        with pytest.raises(RuntimeError, match=f"process {os.getpid()} on"):
-            again.sync()
     shutil.rmtree(photos)
     photos.mkdir()
     with pytest.raises(FileNotFoundError, match="is it mounted"):

@@ -56,6 +56,7 @@ MISREAD = [
     ("train", "cub-gsp-zsr"),
     ("export empty --false-accept-rate 2", "must be in (0, 1)"),
     ("export empty --index none --false-accept-rate 0.1", "needs a gallery"),
+    ("search new words.txt --encoder e.keras", "`data_dir` must name"),
     ("research.study emoji --seeds -1", "`seeds` must be positive"),
     ("embed empty --images images --output o --shard-size 0", "shard_size=0"),
 ]

@@ -26,6 +26,7 @@ class ExportSearch:
         self.folder = Path(folder)
         with reading(self.folder) as folder:
             self.metadata = export_metadata(folder)
+            self.is_augmented = "augmentation" in self.metadata
             verify_checksums(folder)
             # The signatures live only as long as the model.
             self._model = tf.saved_model.load(str(folder))

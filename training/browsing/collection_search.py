@@ -1,0 +1,82 @@
+"""Search a saved `Retriever`, in step with its photographs."""
+
+from pathlib import Path
+
+import numpy as np
+
+from training.runs.scoring import load_encoder
+
+
+class CollectionSearch:
+    """Answers as `ExportSearch` does, from what `Retriever.save` wrote.
+
+    Embeds what came or changed in `data_dir`, forgets what is gone, saves and
+    says so. `encoder`, a run or a `.keras` file, makes a collection in an
+    empty `path`; later it must be the same.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        data_dir: str | None,
+        encoder: Path | None = None,
+        k: int = 10,
+    ) -> None:
+        from keras_gsp.retrieval import ExactIndex, Retriever
+        from keras_gsp.retrieval.space import check_space
+        from keras_gsp.storage.one_process import one_process
+
+        self.k = k
+        with one_process(path):
+            if not (path / "current.json").is_file():
+                model, index = load_encoder(encoder), ExactIndex()
+                self.retriever = Retriever(model, index, folder=data_dir)
+            else:
+                self.retriever = Retriever.load(path, folder=data_dir)
+                if encoder is not None:
+                    check_space(load_encoder(encoder), self.retriever.index)
+            if data_dir is not None:
+                self._follow(path)
+        self.is_augmented = self.retriever.index.augmentation is not None
+
+    def _follow(self, path):
+        """Brings the collection in step and saves what was done."""
+        retriever, before = self.retriever, len(self.retriever)
+        try:
+            changes = retriever.sync()
+        except KeyboardInterrupt:
+            if len(retriever):  # The next call goes on from here.
+                retriever.save(path, overwrite=True)
+            raise
+        is_other = changes.added or changes.changed or len(retriever) != before
+        if len(retriever) and is_other:
+            retriever.save(path, overwrite=True)
+        print(f"{path}: {changes}")
+        for name, reason in changes.failed.items():
+            print(f"{name}: {reason}")
+
+    def call(
+        self, signature: str, image_bytes: list[bytes]
+    ) -> dict[str, np.ndarray]:
+        """Returns the answer of an export's signature `"search"`."""
+        rows, status = [], []
+        for content in image_bytes:
+            row = np.zeros((1, self.retriever.index.embedding_size or 0))
+            try:
+                row, word = self.retriever.embed(content), "ok"
+            except ValueError as error:
+                word = str(error)
+            rows.append(row)
+            status.append(word.encode())
+        neighbors = self.retriever.index.search(np.concatenate(rows), self.k)
+        answer = {
+            name: getattr(neighbors, name)
+            for name in ("ids", "labels", "distances", "counts", "is_match")
+            if getattr(neighbors, name) is not None
+        }
+        return answer | {"status": np.array(status)}
+
+    def image(self, id_: str) -> bytes | None:
+        """Returns the file of an item, None where it is missing."""
+        file = self.retriever.path(id_)
+        return None if file is None else file.read_bytes()
