@@ -10,7 +10,7 @@ every block with its record, writes nothing, and fails on a difference.
 import re
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,10 +80,6 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
 
     def made(page):
         read: set[str] = set()
-        own = [records[k] for k in BLOCK.findall(page) if k in records]
-        own.sort(key=lambda record: record.get("date", ""))
-        # The latest text of each command is that of all its records.
-        latest = {_module(record): record["about"] for record in own}
 
         def block(match):
             if match[1] == "summary":
@@ -91,10 +87,7 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
             elif match[1] not in records:
                 return match[0]
             else:
-                record = dict(records[match[1]])
-                if record["kind"] != "study":
-                    record["about"] = latest[_module(record)]
-                text = section(match[1], record, folder, read)
+                text = section(match[1], records[match[1]], folder, read)
             return f"<!-- made {match[1]} -->\n\n{text}\n\n<!-- end -->"
 
         return BLOCK.sub(block, page)
@@ -135,10 +128,7 @@ def section(
     paragraphs = about.split("\n\n")
     about = "\n\n".join(p for p in paragraphs if p not in read)
     read.update(paragraphs)
-    command = record.get("command")
-    if command and not _exists(command):
-        command, about = None, f"{about}\n\nBy a command of an earlier version."
-    parts = [f"    {command}" if command else "", about]
+    parts = [f"    {record['command']}", about]
     for table in _beside_each_other(tables):
         parts += [f"### {table.title}" if table.title else "", table.markdown()]
     if (folder / f"{name}.png").exists():
@@ -272,52 +262,14 @@ def _rounded(gain):
 
 def check_pages(folder: Path = DOCS) -> list[str]:
     """Returns a sentence for every block that is not its record's."""
-    records = read_records(folder)
-    wrong = [*_wrong_differences(records)]
+    wrong, known = [], {*read_records(folder), "summary"}
     made = pages(folder)
     for name, text in made.items():
-        for block in {*BLOCK.findall(text)} - records.keys() - {"summary"}:
+        for block in {*BLOCK.findall(text)} - known:
             wrong.append(f"{name}: no record has the name {block}.")
         if _is_old(folder / name, made):
             wrong.append(f"{name}: a block is not made of today's records.")
-        if "<!--=" in text:
-            wrong.append(f"{name}: prose has a citation; tables have numbers.")
     return wrong
-
-
-def _wrong_differences(records) -> Iterator[str]:
-    """A difference over all models of two rows is that of their scores."""
-    for name, record in records.items():
-        rows = record.get("rows", ()) if record["kind"] == "study" else ()
-        known = {(one["row"], one["method"]): one for one in rows}
-        for row in rows:
-            for other, gain in row["differences"].items():
-                names = (row["row"], other), (row["loss"], other), UNTRAINED
-                theirs = next(known[one] for one in names if one in known)
-                counts = {row["models"], theirs["models"]}
-                is_all = counts == {gain["num_seeds"]} or other == "untrained"
-                ours, base = (
-                    one["scores"]["map_at_r"]["mean"] for one in (row, theirs)
-                )
-                # Records round to six digits.
-                if is_all and abs(ours - base - gain["difference"]) > 2e-6:
-                    yield (
-                        f"{name}: {row['row']} {row['method']} over {other} is "
-                        f"{ours - base:.6f}. Received: {gain['difference']}."
-                    )
-
-
-def _module(record):
-    """The module that wrote a record."""
-    found = re.search(r"-m (\S+)", record.get("command") or "")
-    return found and found[1]
-
-
-def _exists(command):
-    """Whether the module of `python -m MODULE ...` is still there."""
-    module = _module({"command": command})
-    path = ROOT.joinpath(*module.split(".")) if module else ROOT
-    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def run_pages(command: PagesCommand) -> None:

@@ -34,9 +34,7 @@ from training.research.studies import (
 )
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory
-from training.runs.scoring import FILE as EMBEDDINGS
-from training.runs.scoring import load_test_embeddings
-from training.runs.trial import QUERIES, Trial, query_scores, save_arrays
+from training.runs.trial import QUERIES, Trial
 
 NUM_RATES, FACTOR, LARGEST_GRID = 5, 3.0, 11
 
@@ -89,22 +87,21 @@ class Cell:
         once = max(1, len(study.weights))
         self.seeds = range(once if is_once else study.seeds)
         self.folds = range(study.num_folds if recipe.steps else 0)
-        # Recipes take long to check.
-        self.trials = cache(self._trials)
+        self.trials = cache(self._trials)  # Recipes take long to check.
 
     def missing(self) -> list[Trial]:
         """Runs that can be trained now: the search first, then all seeds."""
-        if missing := self._unsearched():
-            return missing
-        scores = {r: self.score(r) for r in self.rates()}
-        for rival in self.rivals:
-            if rival is self:
-                continue
-            if rival._unsearched():
-                return []
-            if max(map(rival.score, rival.rates())) > max(scores.values()):
-                return []
+        if any(rival.searching() for rival in self.rivals):
+            return self.searching()
+        scores = {rate: self.score(rate) for rate in self.rates()}
+        best = max(r.score(rate) for r in self.rivals for rate in r.rates())
+        if max(scores.values()) < best:
+            return []
         return self._missing(near_best(scores, self.near), self.seeds)
+
+    def searching(self) -> list[Trial]:
+        """Missing runs that choose a rate."""
+        return self._missing(self.rates(), self.search_seeds)
 
     def recipes(self) -> list[Recipe]:
         """The recipe with each of the study's pretrained networks."""
@@ -113,12 +110,14 @@ class Cell:
             for file in self.weights
         ] or [self.recipe]
 
-    def _unsearched(self):
-        return self._missing(self.rates(), self.search_seeds)
-
     def _missing(self, rates, seeds):
-        runs = [self.trials(r, seed) for r in rates for seed in seeds]
-        return [one for same in runs for one in same if not one.is_finished]
+        return [
+            trial
+            for rate in rates
+            for seed in seeds
+            for trial in self.trials(rate, seed)
+            if not trial.is_finished
+        ]
 
     def rates(self) -> list[float]:
         """The grid, with rates that a best end has added."""
@@ -142,34 +141,7 @@ class Cell:
         trials = [
             t for seed in self.search_seeds for t in self.trials(rate, seed)
         ]
-        return float(np.mean([one.validation_score() for one in trials]))
-
-    def score_together(self, trial: Trial, splits: RetrievalSplits) -> None:
-        """Scores the models of all folds of a run as one, when all are there.
-
-        Their embeddings are put side by side, and are no longer kept.
-        """
-        name = trial.path.name.partition("-fold")[0]
-        files = [
-            self.folder / f"{name}-fold{fold}" / EMBEDDINGS
-            for fold in self.folds
-        ]
-        if not files:
-            return
-        with RunDirectory(self.folder).locked():
-            # Scored too, or another process still needs its embeddings.
-            needed = [*files, *(file.parent / QUERIES for file in files)]
-            if not all(file.exists() for file in needed):
-                return
-            parts = [load_test_embeddings(file.parent) for file in files]
-            joined = {
-                key: np.concatenate([part[key] for part in parts], axis=1)
-                for key in parts[0]
-            }
-            found = query_scores(joined, splits)
-            save_arrays(self.folder / f"{name}-{QUERIES}", found)
-            for file in files:
-                file.unlink()
+        return float(np.mean([trial.validation_score() for trial in trials]))
 
     def _trials(self, rate, seed):
         """The runs of a rate and a seed, one a fold."""
@@ -177,15 +149,13 @@ class Cell:
         recipes = self.recipes()
         recipe = recipes[seed % len(recipes)]
         recipe = recipe.with_(seed=seed, learning_rate=rate)
-        if not self.folds:
-            return [Trial(path, recipe)]
         return [
             Trial(
                 path.with_name(f"{path.name}-fold{fold}"),
                 recipe.with_(validation_fold=fold),
             )
             for fold in self.folds
-        ]
+        ] or [Trial(path, recipe)]
 
 
 def near_best(scores: Mapping[float, float], near: float = NEAR) -> list[float]:
@@ -211,18 +181,18 @@ def run_study(command: StudyCommand) -> Path:
     # It imports Keras: not for an error or --help.
     from training.research.zero_shot_controls import controlled
 
-    read: dict[Any, RetrievalSplits] = {}
+    recipes = [recipe for cell in cells for recipe in cell.recipes()]
+    data: dict[Any, RetrievalSplits] = {}
     taken: set[Path] = set()
-    while found := _next(cells, taken):
-        cell, trial = found
-        data = _data_of(trial.recipe)
-        if data not in read:
-            read[data] = _read([r for c in cells for r in c.recipes()], data)
-        splits = _validated(trial.recipe, read[data], bool(cell.folds))
+    while missing := _next(cells, taken):
+        cell, trial = missing
+        key = _data_of(trial.recipe)
+        if key not in data:
+            data[key] = _read(recipes, key)
+        splits = _validated(trial.recipe, data[key], bool(cell.folds))
         try:
             with controlled(cell.control):
-                trial.train(splits, keep=bool(cell.folds))
-            cell.score_together(trial, splits)
+                trial.train(splits)
         except TakenError:
             taken.add(trial.path)
             continue
@@ -255,8 +225,10 @@ def _data_of(recipe):
 
 def _read(recipes, key):
     """The data of the recipes with this key."""
-    own = [one for one in recipes if _data_of(one) == key]
-    largest = max(own, key=lambda recipe: recipe.classes_per_batch)
+    largest = max(
+        (recipe for recipe in recipes if _data_of(recipe) == key),
+        key=lambda recipe: recipe.classes_per_batch,
+    )
     return read_recipe(
         largest,
         lambda splits: check_classes(
@@ -267,13 +239,13 @@ def _read(recipes, key):
 
 def _next(cells, taken):
     """The first missing run of the cell with the fewest finished ones."""
-    found = []
+    candidates = []
     for cell in cells:
         missing = [one for one in cell.missing() if one.path not in taken]
         if missing:
             finished = len([*cell.folder.glob(f"*/{QUERIES}")])
-            found.append((finished, cell, missing[0]))
-    return min(found, key=lambda one: one[0])[1:] if found else None
+            candidates.append((finished, cell, missing[0]))
+    return min(candidates, key=lambda c: c[0])[1:] if candidates else None
 
 
 def _chosen(command):
@@ -291,7 +263,7 @@ def _chosen(command):
                 f"`{name}` must be of {', '.join(known)}. Received: "
                 f"{name}={sorted(unknown)}."
             )
-    own: dict[str, Any] = {
+    files = {
         name: getattr(command, name)
         for name in ("data_dir", "backbone_weights")
         if getattr(command, name) is not None
@@ -299,7 +271,7 @@ def _chosen(command):
     rows = {*command.losses} or {*study.rows}
     methods = {*command.methods} or {*study.methods}
     cells = {
-        key: recipe.with_(**own)
+        key: recipe.with_(**files)
         for key, recipe in study.cells.items()
         if key == UNTRAINED or key[0] in rows and method_of(key) in methods
     }

@@ -23,11 +23,8 @@ from training.runs.trial import MEASURES, QUERIES, Trial
 ACTIVITY: dict[str, tuple[Callable[[list], Any] | None, str, str]] = {
     "ccp_problem": (max, "problems", "{:.0f}"),
     "ccp_scored": (None, "scored in", "{:.0f}"),
-    "ccp_covering_radius": (lambda v: v[-1], "covering radius", "{:.2f}"),
-    "ccp_far_share": (lambda v: v[-1], "far share", "{:.2f}"),
     "memory_fill": (max, "memory", "{:.0%}"),
     "regularizer_share": (lambda v: float(np.mean(v)), "share", "{:.2g}"),
-    "transport_ratio": (lambda v: v[-1], "ratio", "{:.2f}"),
     "weight_on_letter": (None, "weight on the letter", "{:.0%}"),
 }
 FEWEST_MODELS = 3
@@ -45,27 +42,30 @@ def study_record(folder: Path) -> dict[str, Any]:
     """
     name = folder.name
     study = STUDIES.get(name, Study(name))
-    found: dict[tuple[str, str], list[_Cell]] = defaultdict(list)
+    families: dict[tuple[str, str], list[_Cell]] = defaultdict(list)
     for path in sorted(p for p in folder.glob("*.*") if p.is_dir()):
         row, _, method = path.name.rpartition(".")
         if (cell := _cell(path, study)).runs:
-            found[study.family((row, method))].append(cell)
+            families[study.family((row, method))].append(cell)
     # Of a method with several settings, those that validate best.
     cells = {
         key: replace(
-            max(same, key=lambda cell: max(cell.rates.values())),
-            searched=len(same),
+            max(rivals, key=lambda cell: max(cell.rates.values())),
+            searched=len(rivals),
         )
-        for key, same in found.items()
+        for key, rivals in families.items()
     }
     if not cells:
         raise FileNotFoundError(
             "A study's folder must have a finished run. Received: "
             f"{folder}. Train one with `python -m training.research.study`."
         )
-    words = sorted(cells, key=lambda one: _position(study, *one))
-    trials = [one for word in words for one in cells[word].trials]
-    first, *_ = environments = [_environment(one) for one in trials]
+    keys = sorted(cells, key=lambda key: _position(study, *key))
+    first, *_ = environments = [
+        RunDirectory(trial.path).read_settings()["environment"]
+        for key in keys
+        for trial in cells[key].trials
+    ]
     return {
         **{"kind": "study", "study": name, "title": study.title},
         **{"about": study.about, "command": study_command(name)},
@@ -74,14 +74,10 @@ def study_record(folder: Path) -> dict[str, Any]:
         "weights": [file.name for file in study.kept],
         "environment": first,
         "commits": [
-            *dict.fromkeys(one["commit"] or "unknown" for one in environments)
+            *dict.fromkeys(e["commit"] or "unknown" for e in environments)
         ],
-        "rows": [_row(name, one, cells) for one in words],
+        "rows": [_row(name, key, cells) for key in keys],
     }
-
-
-def _environment(trial):
-    return RunDirectory(trial.path).read_settings()["environment"]
 
 
 def study_command(name: str) -> str:
@@ -173,12 +169,6 @@ def _row(study, words, cells):
     row, method = words
     recipe = cell.trials[0].recipe
     histories = [RunDirectory(one.path).read_history() for one in cell.trials]
-    files = [
-        cell.trials[0].path.with_name(f"seed{seed}-rate{rate:g}-{QUERIES}")
-        for seed in sorted({seed for seed, _ in cell.runs})
-        for rate in cell.near
-    ]
-    together = [dict(np.load(file)) for file in files if file.exists()]
     is_trained = recipe.steps > 0
     # A run that diverged has no score.
     rates = {f"{r:g}": max(0.0, s) for r, s in cell.rates.items()}
@@ -190,14 +180,16 @@ def _row(study, words, cells):
     return {
         **{"row": row, "loss": recipe.loss, "method": method},
         **{"models": len(cell.runs), "steps": recipe.steps},
-        **({"settings": _chosen(recipe)} if cell.searched > 1 else {}),
-        **({"searched": cell.searched} if cell.searched > 1 else {}),
+        **(
+            {"settings": _chosen(recipe), "searched": cell.searched}
+            if cell.searched > 1
+            else {}
+        ),
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
         "learning_rate": best if is_trained else None,
         "near_rates": cell.near if is_trained else [],
         "rates": rates if is_trained else {},
         "scores": over_runs(_collections(cell.queries)),
-        **({"together": over_runs(_means(together))} if together else {}),
         "activity": _activity(recipe, histories),
         "differences": {k: v for k, v in differences.items() if v},
     }
@@ -228,45 +220,35 @@ def _collections(found):
 
 
 def _difference(words, other, cells):
-    """The paired difference to another cell, over the runs that both have.
-
-    `over_models` is the 95 % interval over models alone, as papers print it.
-    """
-    from scipy import stats
-
+    """The paired difference to another cell, over the runs that both have."""
     import keras_gsp as gsp
 
     cell, loss = cells[words], cells[words].trials[0].recipe.loss
     base = cells.get((words[0], other)) or cells.get((loss, other))
-    theirs = base.queries if base else {}
+    queries = base.queries if base else {}
     if other == "untrained":
         base = cells.get(UNTRAINED)
         data = [one.trials[0].recipe.images for one in (cell, base) if one]
         if base is None or words == UNTRAINED or data[0] != data[1]:
             return None
-        theirs = base.queries
-        if len(theirs) == 1:
+        queries = base.queries
+        if len(queries) == 1:
             # Pretrained features were scored once, for all seeds and folds.
-            theirs = dict.fromkeys(cell.queries, next(iter(theirs.values())))
-    shared = [run for run in cell.queries if run in theirs]
+            queries = dict.fromkeys(cell.queries, next(iter(queries.values())))
+    shared = [run for run in cell.queries if run in queries]
     if not shared:
         return None
-    own, others = (
-        [one[run]["map_at_r"] for run in shared]
-        for one in (cell.queries, theirs)
+    ours, theirs = (
+        [scores[run]["map_at_r"] for run in shared]
+        for scores in (cell.queries, queries)
     )
     groups = [cell.queries[run]["groups"] for run in shared]
-    found = gsp.metrics.paired_difference(own, others, groups)
+    gain = gsp.metrics.paired_difference(ours, theirs, groups)
     names = ["difference", "num_seeds"]
     # Of two models an interval would have a coverage of its own.
     if len(shared) >= FEWEST_MODELS or not cell.trials[0].recipe.steps:
         names += ["low", "high"]
-    result: dict[str, Any] = {name: found[name] for name in names}
-    gains = np.nanmean(own, axis=1) - np.nanmean(others, axis=1)
-    if len(gains) > 1:
-        half = stats.sem(gains) * stats.t.ppf(0.975, len(gains) - 1)
-        result["over_models"] = [gains.mean() - half, gains.mean() + half]
-    return result
+    return {name: gain[name] for name in names}
 
 
 def _activity(recipe, histories):
@@ -288,7 +270,7 @@ def study_table(record: Mapping[str, Any]) -> Table:
     Columns that no row fills are left out.
     """
     headings = ["loss", "method", "rate", "MAP@R %", "gain", "over its part"]
-    headings += ["folds together", "P@1 %", "papers", "at work"]
+    headings += ["P@1 %", "papers", "at work"]
     rows = [_table_row(record, row) for row in record["rows"]]
     kept = [i for i in range(len(headings)) if any(row[i] for row in rows)]
     return Table(
@@ -303,7 +285,6 @@ def _table_row(record, row):
     names = [*beside(row["method"], record["study"])] or ["untrained"]
     found = [(name, row["differences"].get(name)) for name in names[:2]]
     gains = [f"{name} {interval(one)}" if one else "" for name, one in found]
-    together = row.get("together")
     models = row["models"]
     activity = [at_work(row["activity"]), f"{models} model{'s'[: models > 1]}"]
     return [
@@ -312,7 +293,6 @@ def _table_row(record, row):
         rates if row["learning_rate"] else "",
         spread(row["scores"]["map_at_r"], 100, 2),
         *[*gains, ""][:2],
-        spread(together["map_at_r"], 100, 2) if together else "",
         spread(row["scores"]["precision_at_1"], 100, 1),
         # A study of another name has other images.
         printed_number(record["study"], row["loss"], row["method"]),
@@ -345,11 +325,9 @@ def interval(found: Mapping[str, Any]) -> str:
     Without an interval where the record has none.
     """
     text = f"{100 * found['difference']:+.2f}"
-    ends: Any = (found.get("low"), found.get("high"))
-    for word, pair in (("", ends), (", models", found.get("over_models"))):
-        if pair and pair[0] is not None:
-            text += f"{word} [{100 * pair[0]:+.2f}, {100 * pair[1]:+.2f}]"
-    return text
+    if found.get("low") is None:
+        return text
+    return f"{text} [{100 * found['low']:+.2f}, {100 * found['high']:+.2f}]"
 
 
 def at_work(activity: Mapping[str, Any]) -> str:

@@ -65,7 +65,6 @@ def test_every_record_and_picture_is_shown_and_every_link_leads_somewhere():
     ("prose", "sentence"),
     [
         ("about two points", ""),
-        ("2.0<!--= emoji c2 gsp-->", "prose has a citation"),
         ("<!-- made gone -->\n<!-- end -->", "no record has the name gone"),
     ],
 )
@@ -104,12 +103,7 @@ set = "nothing"
     assert [*line] == ["[GSP](gsp.md)", gains, "little", "nothing"]
 
 
-def test_a_block_or_a_difference_that_was_changed_is_found(tmp_path):
-    wrong = study(row("gap", 0.25), row("gsp", 0.29, gap=GAIN))
-    write_record(tmp_path / "emoji.json", wrong)
-    write_pages(tmp_path)
-    (sentence,) = check_pages(tmp_path)
-    assert "c2 gsp over gap is 0.040000. Received: 0.02" in sentence
+def test_a_block_that_was_changed_is_found(tmp_path):
     write_record(tmp_path / "emoji.json", study())
     write_pages(tmp_path)
     page = tmp_path / "emoji.md"
@@ -135,18 +129,6 @@ def test_a_record_fills_its_block_or_gets_a_page(tmp_path):
     assert "gap +2.00 [+1.00, +3.00]" in text and "(emoji.png)" in text
     assert "| a | 1.25 |" in (docs / "other.md").read_text()
     assert write_pages(docs) == []
-
-
-def test_the_latest_text_of_a_command_is_on_a_page_once(tmp_path):
-    command = {"command": "python -m training.research.benchmarks.pooling"}
-    for day, name in enumerate(("old", "new")):
-        facts = {"about": f"A text, {name}.", "date": f"2026-01-0{day + 1}"}
-        write_record(tmp_path / f"{name}.json", BENCHMARK | command | facts)
-    blocks = (f"<!-- made {name} -->\n<!-- end -->" for name in ("old", "new"))
-    (tmp_path / "page.md").write_text("\n".join(blocks))
-    text = pages(tmp_path)["page.md"]
-    assert text.count("A text, new.") == 1 and "A text, old." not in text
-    assert text.count(command["command"]) == 2
 
 
 def test_what_is_no_record_is_refused(tmp_path):
