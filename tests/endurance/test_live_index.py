@@ -1,6 +1,7 @@
 """Readers in processes beside a writer that replaces the index, and kills.
 
 python -m pytest -m slow tests/endurance/test_live_index.py --seconds 120
+python -m pytest -m slow tests/endurance/test_live_index.py -k killed --kills 20
 """
 
 import multiprocessing
@@ -9,10 +10,12 @@ import random
 import signal
 import time
 
+import keras
 import numpy as np
 import pytest
+from PIL import Image
 
-from keras_gsp.retrieval import ExactIndex
+from keras_gsp.retrieval import ExactIndex, Retriever
 
 READERS, ITEMS, SIZE = 8, 2000, 32
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -128,3 +131,66 @@ def test_a_killed_writer_leaves_an_index_that_opens(tmp_path, request):
     assert len(seen) > 1
     index_of(0).save(path, overwrite=True)
     assert num_bytes(path) <= 1.1 * alone
+
+
+def change(photos, draw):
+    """Adds, replaces, deletes, damages or repairs a file."""
+    file = photos / "ab"[draw.randrange(2)] / f"{draw.randrange(20)}.png"
+    action = draw.choice(["write", "write", "damage", "delete"])
+    if action == "write":
+        size = draw.randrange(3, 9), 5
+        color = tuple(draw.randrange(256) for _ in range(3))
+        Image.new("RGB", size, color).save(file)
+    elif action == "damage":
+        file.write_bytes(b"no image" * draw.randrange(1, 9))
+    else:
+        file.unlink(missing_ok=True)
+
+
+def follow_until(path, photos, is_over, answers, seed):
+    """Changes files, one while they are embedded, and syncs and saves."""
+    draw, embed = random.Random(seed), Retriever._read_again
+    retriever = Retriever.load(path, folder=photos)
+
+    def beside_changes(self, *arguments):
+        failed = embed(self, *arguments)
+        change(photos, draw)
+        return failed
+
+    Retriever._read_again = beside_changes
+    path.with_name("writes").touch()
+    while not is_over.is_set():
+        for _ in range(3):
+            change(photos, draw)
+        retriever.sync()
+        retriever.save(path, overwrite=True)
+
+
+@pytest.mark.slow
+def test_sync_repairs_what_a_killed_one_left(tmp_path, request):
+    path, photos, draw = tmp_path / "c", tmp_path / "photos", random.Random(0)
+    for name in "ab":
+        (photos / name).mkdir(parents=True)
+    for _ in range(60):
+        change(photos, draw)
+    layers = [keras.Input((4, 4, 3)), keras.layers.Flatten()]
+    Retriever.from_folder(photos, keras.Sequential(layers)).save(path)
+    kills, seen = request.config.getoption("--kills"), set()
+    is_over, answers = PROCESSES.Event(), PROCESSES.Queue()
+    for seed in range(kills):
+        writer = started(follow_until, path, photos, is_over, answers, seed)
+        while not (mark := path.with_name("writes")).exists():
+            time.sleep(0.001)  # it imports
+        mark.unlink()
+        time.sleep(draw.uniform(0.0, 1.0))
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.join()
+        retriever = Retriever.load(path, folder=photos)
+        seen.add(str(retriever.sync()))
+        fresh = Retriever.from_folder(photos, retriever.encoder)
+        ids = sorted(fresh.index.ids().tolist())
+        assert sorted(retriever.index.ids().tolist()) == ids
+        rows = [one.index.items(ids)[0] for one in (retriever, fresh)]
+        np.testing.assert_allclose(*rows, atol=1e-5)
+    print(f"{kills} kills, {len(seen)} different repairs")
+    assert len(seen) > 1

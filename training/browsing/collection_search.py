@@ -1,6 +1,7 @@
 """Search a saved `Retriever`, in step with its photographs."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +29,13 @@ class CollectionSearch:
 
         self.k = k
         with one_process(path):
+            model: Any = None if encoder is None else load_encoder(encoder)
             if not (path / "current.json").is_file():
-                model, index = load_encoder(encoder), ExactIndex()
-                self.retriever = Retriever(model, index, folder=data_dir)
+                self.retriever = Retriever(model, ExactIndex(), folder=data_dir)
             else:
                 self.retriever = Retriever.load(path, folder=data_dir)
-                if encoder is not None:
-                    check_space(load_encoder(encoder), self.retriever.index)
+                if model is not None:
+                    check_space(model, self.retriever.index)
             if data_dir is not None:
                 self._follow(path)
         self.is_augmented = self.retriever.index.augmentation is not None
