@@ -24,12 +24,11 @@ without a box, with 95 % intervals over classes and seeds or folds.
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import joblib
 import keras
 import numpy as np
 from keras import ops
@@ -40,8 +39,6 @@ from keras_gsp.models.two_looks import Boxes, Crop
 from keras_gsp.retrieval.index.columns import blocks_of
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures
-from training.pictures.framed_image import draw_image, outline
-from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 from training.pictures.pooling_weights import pooling_weights
 from training.recipes.backbone import build_backbone
 from training.recipes.glyph_network import CHARACTERS
@@ -52,7 +49,6 @@ from training.research.report import ExperimentSettings, Table, run_measurement
 from training.runs.raw_baseline import SHRINKAGES, pooled
 
 KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
-SHOWN, NEIGHBORS = 2, 6
 SMALL_LETTERS = {
     **{"train_samples": 8, "test_samples": 3, "train_classes": 20},
     **{"validation_classes": 5, "test_classes": 5},
@@ -81,8 +77,6 @@ class Settings(ExperimentSettings):
     """Whether heads are trained; without, there are `raw` rows alone."""
     poolings: tuple[str, ...] = ("GSP", "affine costs", "DELF", "SimPool", "EP")
     """Poolings that find boxes."""
-    keep: Path | None = None
-    """Folder of finished seeds, from which the same command goes on."""
 
     SMALL = {
         **{"seeds": (0,), "steps": 4, "rates": (1e-3,)},
@@ -182,7 +176,6 @@ class Looks:
     def __init__(self, task: Task, settings: Settings, seed: int) -> None:
         self.task, self.settings, self.seed = task, settings, seed
         self.rows: dict[str, dict] = {}
-        self.drawn: list = []
         temperature = 20.0 if task.window is None else 80.0
         gsp_layer = partial(
             gsp.layers.GeneralizedSumPooling, 64, 0.1, temperature
@@ -212,7 +205,7 @@ class Looks:
         weights["activation norm"] = each(
             lambda maps: np.square(maps.astype("float32")).sum(-1), self.maps
         )
-        boxes = {name: self.boxes(one) for name, one in weights.items()}
+        boxes = {name: self.boxes(maps) for name, maps in weights.items()}
         for name, shares in (
             ("center", lambda shape: 0.5),
             ("random", lambda shape: np.random.default_rng(seed).random(shape)),
@@ -228,8 +221,6 @@ class Looks:
                 second = self.trained(near, lambda: None)
             again = embedded(second, near)
             self.add(f"box of {name}", first, again, places["test"])
-            if name == "GSP":
-                self.drawn = self.shown(first, again, places["test"])
         if true := self.task.true_boxes:  # An upper bound.
             near = self.near_maps(true)
             best = self.trained(near, lambda: None)
@@ -271,28 +262,6 @@ class Looks:
                 (validated["map_at_r"], white), best, key=lambda pair: pair[0]
             )
         return best[1]
-
-    def shown(self, first: dict, second: dict, boxes: np.ndarray) -> list:
-        """Random test images of different classes, and what either look finds.
-
-        For each: the image and its box, and for each look neighbors with their
-        boxes and whether they are right.
-        """
-        images, labels = self.task.images["test"], self.task.labels["test"]
-        order = np.random.default_rng(self.seed).permutation(len(labels))
-        queries = np.unique(labels[order], return_index=True)[1]
-        drawn = []
-        for query in order[np.sort(queries)[:SHOWN]]:
-            near = {}
-            for title, rows in (("first look", first), ("second look", second)):
-                unit = keras.utils.normalize(rows["test"])
-                ranks = np.argsort(-unit @ unit[query])
-                near[title] = [
-                    (images[k], boxes[k], labels[k] == labels[query])
-                    for k in ranks[ranks != query][:NEIGHBORS]
-                ]
-            drawn.append((images[query], boxes[query], near))
-        return drawn
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """Feature maps, float16."""
@@ -366,29 +335,16 @@ class Looks:
 
 
 def measure(settings: Settings) -> dict:
-    """Runs every seed; rows with their mean and paired gains."""
-    measured = joblib.Memory(settings.keep, verbose=0).cache(measured_seed)
-    # Neither changes what a seed measures.
-    one = replace(settings, seeds=(), json=None, keep=None)
-    parts = [measured(one, seed) for seed in tqdm(settings.seeds, desc="seeds")]
-    runs, classes, drawn = zip(*parts, strict=True)
-    rows = [_joined(name, runs, classes) for name in runs[0]]
-    return {"rows": rows, "drawn": drawn[0]}
-
-
-def measured_seed(
-    settings: Settings, seed: int
-) -> tuple[dict, np.ndarray, list]:
-    """Rows of a seed, the labels of its test images, and what to draw."""
-    is_letters = settings.data_dir is None
-    if is_letters:
-        task = letters(settings)
-    else:
-        task = photographs(settings, seed % max(settings.folds, 2))
-    looks = Looks(task, settings, seed)
-    rows = looks.measure()
-    # Photographs may have licenses.
-    return rows, task.labels["test"], looks.drawn if is_letters else []
+    """Measures every seed; rows with their mean and paired gains."""
+    runs, classes = [], []
+    for seed in tqdm(settings.seeds, desc="seeds"):
+        if settings.data_dir is None:
+            task = letters(settings)
+        else:
+            task = photographs(settings, seed % max(settings.folds, 2))
+        runs.append(Looks(task, settings, seed).measure())
+        classes.append(task.labels["test"])
+    return {"rows": [_joined(name, runs, classes) for name in runs[0]]}
 
 
 def _joined(name, runs, classes):
@@ -406,37 +362,6 @@ def _joined(name, runs, classes):
         row["over"] = base
         row["gain"] = [gain[key] for key in ("difference", "low", "high")]
     return row
-
-
-def draw(path: Path, results: dict) -> None:
-    """Queries with the box of GSP, and the neighbors of either look."""
-    shown = results["drawn"]
-    if not shown:
-        return
-    widths = [1.0, 0.25, *[1.0] * NEIGHBORS]
-    size = 1.3 * sum(widths), 1.5 * 2 * len(shown)
-    ratios = {"width_ratios": widths}
-    shape = path, 2 * len(shown), len(widths)
-    with picture(*shape, figsize=size, gridspec_kw=ratios) as axes:
-        for axis in axes.flat:
-            axis.axis("off")
-        for number, (image, box, near) in enumerate(shown):
-            rows = axes[2 * number : 2 * number + 2]
-            framed(rows[0, 0], image, box, "query", BLACK, 3)
-            for row, (look, items) in zip(rows, near.items(), strict=True):
-                for axis, (item, place, is_right) in zip(
-                    row[2:], items, strict=True
-                ):
-                    color = BLUE if is_right else VERMILION
-                    title = look if axis is row[2] else ""
-                    style = "-" if is_right else "--"
-                    framed(axis, item, place, title, color, 3, style)
-
-
-def framed(axis: Any, image: Any, box: Any, *style: Any) -> None:
-    """An image with its box: top, left, bottom, right."""
-    draw_image(axis, image, None, *style)
-    outline(axis, (box[1], box[0], box[3] - box[1], box[2] - box[0]))
 
 
 def tables(results: dict) -> list[Table]:

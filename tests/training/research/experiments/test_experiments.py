@@ -33,8 +33,7 @@ def smoke_run(module, folder, *options):
     for table in record["tables"]:
         assert Table(**table).markdown() in page
     assert str(folder) not in page
-    # Photographs of others are not drawn.
-    if hasattr(module, "draw") and "--data-dir" not in options:
+    if hasattr(module, "draw"):
         assert f"({name}.png)" in page
         assert path.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     return record.get("results") or record["tables"]
@@ -122,14 +121,11 @@ def test_photographs_are_looked_at_twice(tmp_path, monkeypatch):
     of_one_layer(monkeypatch, 200, 8)
     layouts.folder(tmp_path / "images", list("abcdefghijklmnopqrst"), images=15)
     options = ["--data-dir", str(tmp_path / "images"), "--pixels", "64"]
-    options += ["--keep", str(tmp_path / "kept")]
     found = smoke_run(two_looks, tmp_path, *options)
     names = [row["name"] for row in found["rows"]]
-    alone = smoke_run(two_looks, tmp_path, *options[:-2], "--no-heads")
+    alone = smoke_run(two_looks, tmp_path, *options, "--no-heads")
     assert [row["name"] for row in alone["rows"]] == names[:4]
     assert alone["rows"][3]["over"] == "raw whitened, whole"
-    monkeypatch.setattr(two_looks, "photographs", None)
-    assert smoke_run(two_looks, tmp_path, *options) == found  # kept
 
 
 def test_closed_forms_are_those_of_the_package_and_of_scikit_learn():
