@@ -22,7 +22,7 @@ CALIBRATED_ITEMS = 4096
 PROBABILITIES = 2**24
 # Share of the neighbors above which they confirm a label.
 TRUSTED = 0.25
-# Thresholds: the first by planted labels (docs/results/robustness.md), others
+# Thresholds: the first by planted labels, others
 # on one half of the classes of emoji and birds.
 WRONG_SCORE = 3e-4
 FENCE = 1.5
