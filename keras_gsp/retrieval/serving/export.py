@@ -404,4 +404,11 @@ def _for_json(values):
         largest = max(abs(int(values.min())), abs(int(values.max())))
         if largest <= LARGEST_IN_JSON:
             return values.astype("int64")
-    return np.array([str(value) for value in values.tolist()], object)
+    texts = [str(value) for value in values.tolist()]
+    for text in texts:
+        if text != text.encode(errors="replace").decode():
+            raise ValueError(
+                "Ids and labels of an export must be UTF-8. Received: "
+                f"{text!a}. Rename it first."
+            )
+    return np.array(texts, object)

@@ -223,6 +223,7 @@ def test_bad_exports_are_refused(encoder, tmp_path):
     pool = keras.layers.GlobalAveragePooling2D()
     open_size = keras.Sequential([keras.Input((None, None, 3)), pool])
     index, path = ExactIndex(np.eye(12)), tmp_path / "r"
+    file = ExactIndex(np.eye(12)[:1], ids=["a/\udcff.png"])  # no UTF-8
     for bad, options, message in [
         (flat, {}, r"inputs of shape \[\(None, 5\)\]"),
         (open_size, {}, "image_size=.*None"),
@@ -232,6 +233,7 @@ def test_bad_exports_are_refused(encoder, tmp_path):
         (encoder, {"image_size": 32}, r"\(32, 32\), .* takes \(24, 24\)"),
         (encoder, {"neighbors": 0}, "neighbors=0"),
         (encoder, {"index": ExactIndex(np.eye(5))}, "12. Received: 5"),
+        (encoder, {"index": file}, r"'a/\\udcff.png'. Rename it"),
     ]:
         with pytest.raises(ValueError, match=message):
             export_retriever(bad, path=path, **{"index": index, **options})
