@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import keras
@@ -28,7 +29,7 @@ from training.research.experiments import whitening
 from training.research.experiments.heads import SIDES, best_head, scores
 from training.research.report import run_measurement
 
-BEST, WHITENED, tables = whitening.BEST, whitening.WHITENED, whitening.tables
+WHITENED, tables = whitening.WHITENED, whitening.tables
 
 STARTS = "random", "PCA", "whitening"
 POOLINGS: dict[str, Callable[[], Any]] = {
@@ -115,35 +116,27 @@ def _encoder(shape, pooling, size, **options):
 def measure(settings: Settings) -> dict:
     """Scores and paired gains of each data set."""
     sets = {}
-    trained = whitening.cached(settings, head_scores)
     for path in settings.data_dirs:
         images = whitening.read_images(settings, path)
         labels = np.asarray(images.labels)
-        maps = whitening.kept(settings, whitening.feature_maps, images.paths)
+        maps = whitening.feature_maps(settings, images.paths)
         rows = whitening.pooled_rows(maps)
         folds = []
         for fold in tqdm(range(settings.folds), desc=path.stem):
             sides = whitening.fold_sides(labels, settings.folds, fold)
-            given = rows, labels, sides, settings.size, settings.shrinkages
-            found = whitening.fold_rows(*given, forms=(WHITENED,))
-            del found["average"]
-            for pooling in settings.poolings:
-                for start in STARTS:
-                    found[f"{pooling} from {start}"] = trained(
-                        settings,
-                        pooling,
-                        start,
-                        found[WHITENED]["chosen"],
-                        maps,
-                        labels,
-                        sides,
-                    )
-            folds.append(found)
-        names = [name for name in folds[0] if name != "classes"]
-        title = f"{path.stem}: {len({*labels})} classes, {len(labels)} images"
-        sets[title] = [
-            whitening.summary(name, folds, (WHITENED,)) for name in names
-        ]
+            scored = whitening.fold_rows(
+                *(rows, labels, sides, settings.size, settings.shrinkages),
+                forms=(WHITENED,),
+            )
+            del scored["average"]
+            shrinkage = scored[WHITENED]["chosen"]
+            for pooling, start in product(settings.poolings, STARTS):
+                scored[f"{pooling} from {start}"] = head_scores(
+                    *(settings, pooling, start, shrinkage, maps, labels, sides)
+                )
+            folds.append(scored)
+        title = whitening.title_of(path, labels)
+        sets[title] = whitening.summaries(folds, (WHITENED,))
     return {"sets": sets}
 
 

@@ -15,12 +15,11 @@ whitening, with 95 % intervals over classes, each of which is tested once.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import joblib
 import keras
 import numpy as np
 from tqdm import tqdm
@@ -63,8 +62,6 @@ class Settings(CommandSettings):
     """Size of the embeddings of the closed forms."""
     shrinkages: tuple[float, ...] = (0.1, 0.3, 0.8, 0.95, 0.99)
     """Shrinkages of the closed forms."""
-    keep: Path = Path("runs/features")
-    """Folder of feature maps, which the same command reads again."""
 
     SMALL = {"pixels": 32, "folds": 2, "size": 4}
 
@@ -80,15 +77,14 @@ def read_images(settings: Settings, path: Path) -> Any:
     return images.subset(np.concatenate(rows))
 
 
-def feature_maps(
-    weights: Path | None, width: float, side: int, paths: Any
-) -> np.ndarray:
+def feature_maps(settings: Settings, paths: Any) -> np.ndarray:
     """Feature maps of MobileNetV2 of every image, float16."""
+    side = settings.pixels
     network = keras.applications.MobileNetV2(
-        (side, side, 3), alpha=width, include_top=False, weights=None
+        (side, side, 3), alpha=settings.width, include_top=False, weights=None
     )
-    if weights is not None:
-        network.load_weights(weights)
+    if settings.backbone_weights is not None:
+        network.load_weights(settings.backbone_weights)
     batches = gsp.data.image_batches(
         paths, preprocessing=gsp.data.Preprocessing(side, side)
     )
@@ -103,24 +99,6 @@ def pooled_rows(maps: np.ndarray) -> dict[str, np.ndarray]:
     """Normalized features of every image, by pooling."""
     parts = [pooled(maps[i : i + 256]) for i in range(0, len(maps), 256)]
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
-
-
-def pooled_features(
-    weights: Path | None, width: float, side: int, paths: Any
-) -> dict[str, np.ndarray]:
-    """Pooled features of every image."""
-    return pooled_rows(feature_maps(weights, width, side, paths))
-
-
-def kept(settings: Settings, function: Callable, paths: Any) -> Any:
-    """Features of images, computed once."""
-    network = settings.backbone_weights, settings.width, settings.pixels
-    return cached(settings, function)(*network, list(map(str, paths)))
-
-
-def cached(settings: Settings, function: Callable) -> Callable:
-    """A function whose results are kept."""
-    return joblib.Memory(settings.keep, verbose=0).cache(function)
 
 
 def fold_sides(
@@ -258,9 +236,9 @@ def measure(settings: Settings) -> dict:
     for path in settings.data_dirs:
         images = read_images(settings, path)
         labels = np.asarray(images.labels)
-        rows = kept(settings, pooled_features, images.paths)
+        rows = pooled_rows(feature_maps(settings, images.paths))
         folds = [
-            cached(settings, fold_rows)(
+            fold_rows(
                 rows,
                 labels,
                 fold_sides(labels, settings.folds, fold),
@@ -269,16 +247,21 @@ def measure(settings: Settings) -> dict:
             )
             for fold in tqdm(range(settings.folds), desc=path.stem)
         ]
-        names = [name for name in folds[0] if name != "classes"]
-        title = f"{path.stem}: {len(set(labels))} classes, {len(labels)} images"
-        sets[title] = [summary(n, folds, (BEST, WHITENED)) for n in names]
+        sets[title_of(path, labels)] = summaries(folds, (BEST, WHITENED))
     return {"sets": sets}
 
 
-def summary(
-    name: str, folds: list[dict], over: tuple[str, ...]
-) -> dict[str, Any]:
-    """A row's means over folds, and its paired gains over other rows."""
+def title_of(path: Path, labels: np.ndarray) -> str:
+    """The title of a data set's table."""
+    return f"{path.stem}: {len({*labels})} classes, {len(labels)} images"
+
+
+def summaries(folds: list[dict], over: tuple[str, ...]) -> list[dict]:
+    """The rows of a table: means over folds, paired gains over other rows."""
+    return [_summary(n, folds, over) for n in folds[0] if n != "classes"]
+
+
+def _summary(name, folds, over):
     row: dict[str, Any] = {"name": name}
     row["chosen"] = [fold[name].get("chosen", "") for fold in folds]
     for key in SCORES:
