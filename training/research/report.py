@@ -26,13 +26,13 @@ from training.runs.run_directory import environment, write_text
 
 def over_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict]:
     """Each number of several runs: `mean`, `std` (None for one run), `values`."""
-    found = {}
+    measures = {}
     for name in runs[0]:
         values = [float(run[name]) for run in runs]
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
         mean = float(np.mean(values))
-        found[name] = {"mean": mean, "std": deviation, "values": values}
-    return found
+        measures[name] = {"mean": mean, "std": deviation, "values": values}
+    return measures
 
 
 def spread(
@@ -74,14 +74,13 @@ def ratio_table(
     ratio compares medians; its spread is the range over the repetitions.
     `first` is the heading of the names.
     """
-    facts = [own for _, own in measured.values()]
-    headings = list(dict.fromkeys(name for own in facts for name in own))
+    headings = [*dict.fromkeys(n for _, f in measured.values() for n in f)]
     unit = np.median(next(iter(measured.values()))[0])
     rows = []
-    for name, (seconds, own) in measured.items():
+    for name, (seconds, facts) in measured.items():
         low, middle, high = np.quantile(seconds, (0.0, 0.5, 1.0)) / unit
         times = f"{np.median(seconds):.4g}", f"{middle:.2f}"
-        cells = [own.get(heading, "") for heading in headings]
+        cells = [facts.get(heading, "") for heading in headings]
         rows.append([name, *times, f"{low:.2f}-{high:.2f}", *cells])
     return Table(
         [first, "seconds", "ratio", "spread", *headings], rows, 1, title
@@ -140,16 +139,16 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
             "command": command_line(name, words),
         }
         path = settings.json or Path("runs", f"{name.replace('.', '/')}.json")
-        found = module.measure(settings)
+        tables = module.measure(settings)
         if hasattr(module, "tables"):
+            record["results"] = results = tables
             if hasattr(module, "draw"):
-                module.draw(path.with_suffix(".png"), found)
+                module.draw(path.with_suffix(".png"), results)
             # Arrays for the picture alone would fill the record.
-            found.pop("drawn", None)
-            record["results"] = found
-            found = module.tables(found)
+            results.pop("drawn", None)
+            tables = module.tables(results)
         record["tables"] = []
-        for table in found:
+        for table in tables:
             heading = f"{table.title}\n\n" if table.title else ""
             print(f"\n{heading}{table.markdown()}", flush=True)
             record["tables"].append(vars(table))
@@ -250,21 +249,22 @@ def device_name() -> str:
     """
     import keras
 
-    if keras.backend.backend() == "jax":
-        import jax
+    match keras.backend.backend():
+        case "jax":
+            import jax
 
-        device = jax.devices()[0]
-        if device.platform != "cpu":
-            return device.device_kind
-    elif keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+            device = jax.devices()[0]
+            if device.platform != "cpu":
+                return device.device_kind
+        case "torch":
+            import torch
 
-        for device in tf.config.list_physical_devices("GPU"):
-            details = tf.config.experimental.get_device_details(device)
-            return details.get("device_name", device.name)
-    elif keras.backend.backend() == "torch":
-        import torch
+            if torch.cuda.is_available():
+                return torch.cuda.get_device_name()
+        case _:
+            import tensorflow as tf
 
-        if torch.cuda.is_available():
-            return torch.cuda.get_device_name()
+            for device in tf.config.list_physical_devices("GPU"):
+                details = tf.config.experimental.get_device_details(device)
+                return details.get("device_name", device.name)
     return environment()["processor"]

@@ -82,18 +82,18 @@ def study_record(folder: Path) -> dict[str, Any]:
 
 def study_command(name: str) -> str:
     """The command that trains a study, with the options that it needs."""
-    recipes = STUDIES[name].cells.values() if name in STUDIES else ()
-    words = f"python -m training.research.study {name}"
-    for option, word in (
-        ("data_dir", " --data-dir DATA"),
-        ("backbone_weights", " --backbone-weights WEIGHTS"),
-    ):
-        if any(
-            option in _sources(one) and getattr(one, option) is None
-            for one in recipes
-        ):
-            words += word
-    return words
+    missing = {
+        option
+        for recipe in (STUDIES[name].cells.values() if name in STUDIES else ())
+        for option in _sources(recipe)
+        if getattr(recipe, option) is None
+    }
+    command = f"python -m training.research.study {name}"
+    if "data_dir" in missing:
+        command += " --data-dir DATA"
+    if "backbone_weights" in missing:
+        command += " --backbone-weights WEIGHTS"
+    return command
 
 
 def _sources(recipe):
@@ -122,7 +122,7 @@ class _Cell:
 
 
 def _cell(path, study):
-    """What the finished runs in a cell's folder have found."""
+    """What the finished runs in a cell's folder have scored."""
     trials = []
     for file in sorted(path.glob(f"seed*/{QUERIES}")):
         if match := _RUN.fullmatch(file.parent.name):
@@ -130,10 +130,9 @@ def _cell(path, study):
             trial = Trial(file.parent, RunDirectory(file.parent).read_recipe())
             trials.append((float(rate), (int(seed), int(fold or 0)), trial))
     first = min((seed for _, (seed, _), _ in trials), default=0)
-    last = first + study.search_seeds
     scores, runs = defaultdict(list), defaultdict(list)
     for rate, (seed, _), trial in trials:
-        if seed < last:
+        if seed < first + study.search_seeds:
             scores[rate].append(trial.validation_score())
     rates = {rate: float(np.mean(scores[rate])) for rate in sorted(scores)}
     near = near_best(rates, study.near) if rates else []
@@ -143,13 +142,14 @@ def _cell(path, study):
     # A seed counts once all of its rates are trained.
     whole = {k: v for k, v in runs.items() if len(v) == len(near)}
     queries = {}
-    for key, same in whole.items():
-        parts = [one.queries() for one in same]
-        means = {m: np.mean([p[m] for p in parts], axis=0) for m in MEASURES}
+    for key, of_rates in whole.items():
+        parts = [trial.queries() for trial in of_rates]
         labels = parts[0]["labels"]
         is_image = study.over == "images"
-        groups = np.arange(len(labels)) if is_image else labels
-        queries[key] = means | {"groups": groups}
+        queries[key] = {
+            measure: np.mean([part[measure] for part in parts], axis=0)
+            for measure in MEASURES
+        } | {"groups": np.arange(len(labels)) if is_image else labels}
     return _Cell(rates, near, whole, queries)
 
 
@@ -164,35 +164,35 @@ def _position(study, row, method):
     )
 
 
-def _row(study, words, cells):
-    cell = cells[words]
-    row, method = words
+def _row(study, key, cells):
+    cell = cells[key]
+    row, method = key
     recipe = cell.trials[0].recipe
-    histories = [RunDirectory(one.path).read_history() for one in cell.trials]
+    histories = [RunDirectory(t.path).read_history() for t in cell.trials]
     is_trained = recipe.steps > 0
-    # A run that diverged has no score.
-    rates = {f"{r:g}": max(0.0, s) for r, s in cell.rates.items()}
-    best = max(cell.rates, key=cell.rates.__getitem__)
     differences = {
-        other: _difference(words, other, cells)
+        other: _difference(key, other, cells)
         for other in (*beside(method, study), "untrained")
     }
-    return {
+    facts = {
         **{"row": row, "loss": recipe.loss, "method": method},
         **{"models": len(cell.runs), "steps": recipe.steps},
-        **(
-            {"settings": _chosen(recipe), "searched": cell.searched}
-            if cell.searched > 1
-            else {}
-        ),
         "seconds": sum(h[-1].get("seconds", 0.0) for h in histories if h),
-        "learning_rate": best if is_trained else None,
+        "learning_rate": max(cell.rates, key=cell.rates.__getitem__)
+        if is_trained
+        else None,
         "near_rates": cell.near if is_trained else [],
-        "rates": rates if is_trained else {},
+        # A run that diverged has no score.
+        "rates": {f"{r:g}": max(0.0, s) for r, s in cell.rates.items()}
+        if is_trained
+        else {},
         "scores": over_runs(_collections(cell.queries)),
         "activity": _activity(recipe, histories),
         "differences": {k: v for k, v in differences.items() if v},
     }
+    if cell.searched > 1:
+        facts |= {"settings": _chosen(recipe), "searched": cell.searched}
+    return facts
 
 
 def _chosen(recipe):
@@ -203,65 +203,65 @@ def _chosen(recipe):
     return found | dict(recipe.pooling_arguments)
 
 
-def _means(scores):
-    return [{m: np.nanmean(one[m]) for m in MEASURES} for one in scores]
-
-
-def _collections(found):
+def _collections(queries):
     """Scores of each model; with folds, of each seed's models on average."""
-    seeds = sorted({seed for seed, _ in found})
+    models = {
+        key: {m: np.nanmean(scores[m]) for m in MEASURES}
+        for key, scores in queries.items()
+    }
+    seeds = {seed for seed, _ in models}
     if len(seeds) == 1:
-        return _means(found.values())
+        return [*models.values()]
     return [
-        {m: np.mean([one[m] for one in same]) for m in MEASURES}
-        for seed in seeds
-        if (same := _means([q for key, q in found.items() if key[0] == seed]))
+        {
+            m: np.mean([v[m] for key, v in models.items() if key[0] == seed])
+            for m in MEASURES
+        }
+        for seed in sorted(seeds)
     ]
 
 
-def _difference(words, other, cells):
+def _difference(key, other, cells):
     """The paired difference to another cell, over the runs that both have."""
     import keras_gsp as gsp
 
-    cell, loss = cells[words], cells[words].trials[0].recipe.loss
-    base = cells.get((words[0], other)) or cells.get((loss, other))
-    queries = base.queries if base else {}
+    cell, recipe = cells[key], cells[key].trials[0].recipe
+    base = cells.get((key[0], other)) or cells.get((recipe.loss, other))
     if other == "untrained":
         base = cells.get(UNTRAINED)
-        data = [one.trials[0].recipe.images for one in (cell, base) if one]
-        if base is None or words == UNTRAINED or data[0] != data[1]:
+        if key == UNTRAINED or not base:
             return None
-        queries = base.queries
-        if len(queries) == 1:
-            # Pretrained features were scored once, for all seeds and folds.
-            queries = dict.fromkeys(cell.queries, next(iter(queries.values())))
+        if base.trials[0].recipe.images != recipe.images:
+            return None
+    queries = base.queries if base else {}
+    if other == "untrained" and len(queries) == 1:
+        # Pretrained features were scored once, for all seeds and folds.
+        queries = dict.fromkeys(cell.queries, *queries.values())
     shared = [run for run in cell.queries if run in queries]
     if not shared:
         return None
-    ours, theirs = (
-        [scores[run]["map_at_r"] for run in shared]
-        for scores in (cell.queries, queries)
+    gain = gsp.metrics.paired_difference(
+        [cell.queries[run]["map_at_r"] for run in shared],
+        [queries[run]["map_at_r"] for run in shared],
+        [cell.queries[run]["groups"] for run in shared],
     )
-    groups = [cell.queries[run]["groups"] for run in shared]
-    gain = gsp.metrics.paired_difference(ours, theirs, groups)
-    names = ["difference", "num_seeds"]
     # Of two models an interval would have a coverage of its own.
-    if len(shared) >= FEWEST_MODELS or not cell.trials[0].recipe.steps:
-        names += ["low", "high"]
-    return {name: gain[name] for name in names}
+    has_interval = len(shared) >= FEWEST_MODELS or not recipe.steps
+    ends = ("low", "high") if has_interval else ()
+    return {name: gain[name] for name in ("difference", "num_seeds", *ends)}
 
 
 def _activity(recipe, histories):
-    found = defaultdict(list)
+    activity = defaultdict(list)
     for history in filter(None, histories):
         for name, (join, *_) in ACTIVITY.items():
             values = [line[name] for line in history if name in line]
             if join and values:
-                found[name].append(join(values))
+                activity[name].append(join(values))
         if recipe.ccp == "on":
             solved = solved_problems(history)
-            found["ccp_scored"].append(solved["scored_problem"])
-    return dict(found)
+            activity["ccp_scored"].append(solved["scored_problem"])
+    return dict(activity)
 
 
 def study_table(record: Mapping[str, Any]) -> Table:
@@ -283,8 +283,8 @@ def _table_row(record, row):
     rates = "-".join(f"{r:g}" for r in dict.fromkeys((min(near), max(near))))
     # Names, and the gain over the pair loss: of that itself, over the features.
     names = [*beside(row["method"], record["study"])] or ["untrained"]
-    found = [(name, row["differences"].get(name)) for name in names[:2]]
-    gains = [f"{name} {interval(one)}" if one else "" for name, one in found]
+    known = row["differences"]
+    gains = [f"{n} {interval(known[n])}" if n in known else "" for n in names]
     models = row["models"]
     activity = [at_work(row["activity"]), f"{models} model{'s'[: models > 1]}"]
     return [
@@ -319,15 +319,15 @@ def method_name(row: Mapping[str, Any]) -> str:
     return method
 
 
-def interval(found: Mapping[str, Any]) -> str:
+def interval(gain: Mapping[str, Any]) -> str:
     """Formats a difference in points, `+1.25 [+0.52, +1.98]`.
 
     Without an interval where the record has none.
     """
-    text = f"{100 * found['difference']:+.2f}"
-    if found.get("low") is None:
+    text = f"{100 * gain['difference']:+.2f}"
+    if gain.get("low") is None:
         return text
-    return f"{text} [{100 * found['low']:+.2f}, {100 * found['high']:+.2f}]"
+    return f"{text} [{100 * gain['low']:+.2f}, {100 * gain['high']:+.2f}]"
 
 
 def at_work(activity: Mapping[str, Any]) -> str:
