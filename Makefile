@@ -33,6 +33,7 @@ test: lint test-tf test-jax
 test-all: $(VENV)/.test test-torch
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow tests/test_commands.py tests/test_examples.py -k $(ANYWHERE)
 
 # A file stays with one worker.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
@@ -41,6 +42,8 @@ TORCH ?= 2.13.0
 ON_TORCH := $(PORTABLE) tests/callbacks tests/models/test_saved_files.py \
 	tests/data/test_class_balanced_sampler.py tests/data/test_preprocessing.py \
 	tests/data/test_decoding.py
+# What a new user runs: on every backend, and on PyTorch without TensorFlow.
+ANYWHERE := "commands or README or own-data or flat-folder or from-pytorch"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -57,7 +60,7 @@ test-jax: $(VENV)/.test
 # workers would wait for each other.
 test-torch: $(VENV)-torch/.test
 	KERAS_BACKEND=torch OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest $(WORKERS) $(ON_TORCH)
-	KERAS_BACKEND=torch $(VENV)-torch/bin/python -m pytest -m slow tests/test_examples.py -k from-pytorch
+	KERAS_BACKEND=torch $(VENV)-torch/bin/python -m pytest -m slow tests/test_commands.py tests/test_examples.py -k $(ANYWHERE)
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q docs build/site
@@ -87,8 +90,8 @@ $(VENV)/.test: $(VENV)/.training
 $(VENV)-torch/.test: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)-torch
 	$(VENV)-torch/bin/python -m pip install --quiet --upgrade pip
-	$(VENV)-torch/bin/python -m pip install --quiet -e ".[torch,statistics]" \
-		torch==$(TORCH) torchvision pytest pytest-xdist pandas scikit-learn
+	$(VENV)-torch/bin/python -m pip install --quiet -e ".[torch,training]" \
+		torch==$(TORCH) torchvision pytest pytest-xdist pandas
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
