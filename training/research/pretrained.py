@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from training.research.studies import PICTURES, UNTRAINED, Study
+from training.research.studies import UNTRAINED, Study
 
 
 def kept_weights(study: Study) -> tuple[Path, ...]:
@@ -23,7 +23,7 @@ def _pretrain(file, number, data_dir):
     from training.datasets.glyphs import single_characters
     from training.recipes.glyph_network import EPOCHS, train_classifier
 
-    if PICTURES in file.name:
+    if file.name.startswith("picture-cnn"):
         # No class of the test, and none of its files.
         images = load_pictures(data_dir, 32, side="train")
         learned, background = CIFAR10_SIDES[0]

@@ -13,7 +13,6 @@ from training.recipes.recipe import Recipe
 
 # Pretrained networks of studies, beside their records.
 WEIGHTS = Path(__file__).parents[2] / "docs" / "results" / "weights"
-CHARACTERS, PICTURES = "characters", "pictures"
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 METHODS: dict[str, dict[str, Any]] = TABLES["method"]
 # The baseline of every table: raw features, averaged and normalized.
@@ -22,7 +21,7 @@ NEAR = 0.003
 """Rates this close to the best validation score count as best too."""
 
 
-OPTIONS = "search_seeds", "near", "pretrainings"
+OPTIONS = "title", "seeds", "over", "search_seeds", "near", "pretrained"
 
 
 def method_of(key: tuple[str, str]) -> str:
@@ -55,24 +54,18 @@ class Study:
     search_seeds: int = 1
     """Seeds whose mean validation score chooses a rate, and settings."""
     near: float = NEAR
-    pretrainings: int = 0
-    """Number of pretrained networks, seed after seed in turn."""
+    pretrained: tuple[str, int] = "", 0
+    """Name and number of the networks that it starts from, seed after seed in
+    turn."""
     weights: tuple[Path, ...] = ()
     """Files of these networks."""
 
     @property
     def kept(self) -> tuple[Path, ...]:
-        """Files beside the record, of the networks that the study starts from."""
-        networks = {
-            f"{recipe.backbone}-{CHARACTERS if is_known else PICTURES}"
-            for recipe in self.cells.values()
-            if (is_known := recipe.backbone_weights == CHARACTERS)
-            or recipe.backbone == "picture-cnn"
-        }
+        """Where these files are kept, beside the records."""
+        name, count = self.pretrained
         return tuple(
-            WEIGHTS / f"{name}-{number}.weights.h5"
-            for name in networks
-            for number in range(self.pretrainings)
+            WEIGHTS / f"{name}-{number}.weights.h5" for number in range(count)
         )
 
     @property
@@ -92,22 +85,23 @@ class Study:
     def rivals(self, key: tuple[str, str]) -> list[tuple[str, str]]:
         """The cells of a row and method: one for each of its settings."""
         family = self.family(key)
-        return [one for one in self.cells if self.family(one) == family]
+        return [cell for cell in self.cells if self.family(cell) == family]
 
 
 def beside(method: str, study: str = "") -> tuple[str, ...]:
     """Methods that a method is compared with: what it adds one thing to."""
-    own = TABLES["study"].get(study, {}).get("methods", {}).get(method, {})
-    found = METHODS.get(method, {}) | own
-    return () if method == "untrained" else (*found.get("beside", ["gap"]),)
+    settings = TABLES["study"].get(study, {}).get("methods", {})
+    changes = METHODS.get(method, {}) | settings.get(method, {})
+    default = [] if method == "untrained" else ["gap"]
+    return (*changes.get("beside", default),)
 
 
 def base_of(name: str) -> Recipe:
     """The recipe of a base; pretrained weights are an option of the command."""
     if name not in TABLES["base"]:
         return named(name).with_(backbone_weights=None)
-    own = dict(TABLES["base"][name])
-    return _with(base_of(own.pop("from")), own)
+    settings = dict(TABLES["base"][name])
+    return _with(base_of(settings.pop("from")), settings)
 
 
 def _with(recipe, settings):
@@ -126,12 +120,12 @@ def _pairs(cells):
 def _grid(table):
     """Name -> settings of every row of a study's `grid`."""
     rows = {loss: {"loss": loss} for loss in table.get("loss", ())}
-    for word, one in table.items():
+    for word, values in table.items():
         if word != "loss":
-            ((setting, values),) = one.items()
+            ((setting, values),) = values.items()
             rows = {
-                f"{name}-{word}{value:g}": own | {setting: value}
-                for name, own in rows.items()
+                f"{name}-{word}{value:g}": settings | {setting: value}
+                for name, settings in rows.items()
                 for value in values
             }
     return rows
@@ -142,46 +136,40 @@ def _study(name, table):
     grid = _grid(table.get("grid", {}))
     rows = grid | table.get("rows", {})
     cells, unsearched, controls = {UNTRAINED: base.with_(steps=0)}, set(), {}
-    lines = [
-        one.replace("grid:", f"{' '.join(grid)}:") for one in table["cells"]
-    ]
+    lines = (
+        line.replace("grid:", f"{' '.join(grid)}:") for line in table["cells"]
+    )
     for row, method in _pairs(lines):
-        given = METHODS.get(method, {})
-        given = given | table.get("methods", {}).get(method, {})
-        own = rows.get(row, {})
-        loss = own.get("loss", row)
-        if not given:
-            given = {"pooling": method}
-        if "ccp" in given:
+        changes = METHODS.get(method, {})
+        changes = changes | table.get("methods", {}).get(method, {})
+        settings = {"loss": row, "pooling": base.pooling}
+        settings |= changes or {"pooling": method}
+        settings |= rows.get(row, {})
+        if "ccp" in settings:
             sampled = TABLES["sampled"] | table.get("sampled", {})
-            if is_proxy_loss(loss):
+            if is_proxy_loss(settings["loss"]):
                 # Its proxies are the loss's own.
                 names = {*table.get("sampled", {}), "ccp_arguments"}
                 names.discard("in_batch_weight")
                 sampled = {key: sampled[key] for key in names}
-            given = sampled | given
-        settings = {"loss": loss} | given | own
+            settings = sampled | settings
         settings.pop("beside", None)
         if control := settings.pop("control", ""):
             controls[row, method] = control
         if not settings.pop("search", table.get("search", True)):
             unsearched.add((row, method))
-        choices = table.get("settings", {}).get(method, [])
         recipe = _with(base, settings)
-        cells.setdefault((row, method), recipe)
-        for number, choice in enumerate(choices):
-            cells.pop((row, method), None)
-            cells[row, f"{method}@{number}"] = _with(recipe, choice)
+        choices = table.get("settings", {}).get(method)
+        for number, choice in enumerate(choices or [{}]):
+            key = row, f"{method}@{number}" if choices else method
+            cells[key] = _with(recipe, choice)
     return Study(
-        table["title"],
-        cells,
-        table.get("about", "").strip(),
-        table.get("seeds", 3),
-        table.get("over", "classes"),
-        table.get("folds", 0),
-        frozenset(unsearched),
-        controls,
-        **{k: table[k] for k in OPTIONS if k in table},
+        cells=cells,
+        about=table.get("about", "").strip(),
+        num_folds=table.get("folds", 0),
+        unsearched=frozenset(unsearched),
+        controls=controls,
+        **{option: table[option] for option in OPTIONS if option in table},
     )
 
 

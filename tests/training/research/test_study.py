@@ -230,7 +230,7 @@ def test_intervals_are_over_images_and_need_three_models(trainer, tmp_path):
 def searched(monkeypatch):
     """A study that searches two settings of GSP, from two networks."""
     weights = study.Path("0.h5"), study.Path("1.h5")
-    one = replace(STUDIES["rivals"], pretrainings=2, seeds=3)
+    one = replace(STUDIES["rivals"], seeds=3)
     names = ("gsp@0", "gsp@3")
     cells = {
         key: recipe

@@ -26,18 +26,15 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.datasets.own_images import merged_sides
+from training.research.experiments.heads import SIDES, scores
 from training.research.report import CommandSettings, Table, run_measurement
 from training.runs.raw_baseline import pooled
 
 BEST, WHITENED = "best pooling", "learned whitening"
 LDA = "LDA, scikit-learn"
 FORMS = "PCA", "PCA whitening", WHITENED, LDA, "Koo-Fu"
-SCORES = {
-    "untrained": "untrained",
-    "map_at_r": "MAP@R",
-    "precision_at_1": "P@1",
-}
-SIDES = "train", "validation", "test"
+SCORES = {"untrained": "untrained", "map_at_r": "MAP@R"}
+SCORES |= {"precision_at_1": "P@1"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,22 +195,18 @@ def fold_rows(
     """Scores of each method on the test classes of a fold."""
 
     def score(embeddings, side="test"):
-        chosen = sides[side]
-        unit = keras.utils.normalize(np.asarray(embeddings[chosen], "float32"))
-        return gsp.metrics.retrieval_scores(
-            unit, labels[chosen], per_query=True
-        )
+        return scores(embeddings[sides[side]], labels[sides[side]])
 
     def validated(candidates):
-        """The best candidate on validation classes, and its test scores."""
+        """Test scores of the best candidate on validation classes."""
         best = max(
             candidates,
             key=lambda name: score(candidates[name], "validation")["map_at_r"],
         )
-        return best, score(candidates[best]) | {"chosen": best}
+        return score(candidates[best]) | {"chosen": best}
 
-    best, scores = validated(rows)
-    methods = {"average": score(rows["average"]), BEST: scores}
+    methods = {"average": score(rows["average"]), BEST: validated(rows)}
+    best = methods[BEST]["chosen"]
     fitted = rows[best][sides["train"]], labels[sides["train"]]
     kernels = closed_forms(*fitted, size, shrinkages)
     kernels[LDA] = {
@@ -226,7 +219,7 @@ def fold_rows(
             shrinkage: (rows[best] - mean) @ kernel
             for shrinkage, (mean, kernel) in kernels[name].items()
         }
-        methods[name] = validated(candidates)[1]
+        methods[name] = validated(candidates)
     return methods | {"classes": labels[sides["test"]]}
 
 
@@ -290,7 +283,9 @@ def tables(results: dict) -> list[Table]:
     for title, rows in results["sets"].items():
         keys = [key for key in SCORES if any(key in row for row in rows)]
         over = [*dict.fromkeys(name for row in rows for name in row["gains"])]
-        table = [
+        headings = ["", "chosen", *(SCORES[key] for key in keys)]
+        headings += [f"over {name}" for name in over]
+        cells = [
             [
                 row["name"],
                 ", ".join(dict.fromkeys(map(str, row["chosen"]))),
@@ -299,9 +294,7 @@ def tables(results: dict) -> list[Table]:
             ]
             for row in rows
         ]
-        headings = ["", "chosen", *(SCORES[key] for key in keys)]
-        headings += [f"over {name}" for name in over]
-        made.append(Table(headings, table, 2, title))
+        made.append(Table(headings, cells, 2, title))
     return made
 
 
@@ -309,9 +302,8 @@ def gain_text(gain: dict | None) -> str:
     """A difference and its interval, in points."""
     if gain is None:
         return ""
-    ends = (gain[key] for key in ("difference", "low", "high"))
-    middle, low, high = (f"{100 * end:+.1f}" for end in ends)
-    return f"{middle} [{low}, {high}]"
+    points = (100 * gain[key] for key in ("difference", "low", "high"))
+    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*points)
 
 
 if __name__ == "__main__":
