@@ -19,7 +19,6 @@ from keras_gsp.retrieval.index.columns import (
     check_fits,
     ids_of_kind,
     is_whole,
-    shown,
 )
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.neighbors import nearest_of
@@ -42,8 +41,6 @@ TYPES = {"O": "VARCHAR", "i": "INT64", "u": "INT64", "f": "DOUBLE"}
 DTYPES = {"VARCHAR": "U", "INT64": "int64", "DOUBLE": "float64"}
 # What a collection keeps beside its items.
 PROPERTIES = KEPT | {"augmentation": ("augmentation", NeighborAugmentation)}
-# Words of Milvus's filters, which no attribute can have as its name.
-WORDS = "and or not in like is null exists iso interval true false"
 
 
 class MilvusIndex(SearchIndex):
@@ -193,46 +190,41 @@ class MilvusIndex(SearchIndex):
         return {name: np.dtype(DTYPES[one]) for name, one in types.items()}
 
     def _put(self, rows, columns):
-        _check_storable(columns)
         with self._threads.changing:
             if self.embedding_size is None:
                 self._read_schema()  # Another process may have made it.
             is_new = self.embedding_size is None
-            if is_new:
-                self._create(columns, rows.shape[1])
-            check_fits(rows, columns, self.embedding_size, self._dtypes)
-            columns = {
-                name: _as_stored(values, self._dtypes[name], name)
-                for name, values in columns.items()
-            }
-            # A letter has up to four bytes, as many as a number.
-            sizes = [
-                max(map(len, column)) if column.dtype == object else 2
-                for column in columns.values()
-            ]
-            step = max(1, BATCH_NUMBERS // (rows.shape[1] + sum(sizes)))
-            with self._changing(columns["id"]):
-                for some in blocks_of(range(len(rows)), step):
-                    self._send(rows, columns, some, is_new)
+            try:
+                if is_new:
+                    self._create(columns, rows.shape[1])
+                self._send(rows, columns)
+            except RuntimeError:
+                if is_new:  # A refused call changes nothing.
+                    self._drop()
+                raise
 
-    def _send(self, rows, columns, some, is_new):
-        lists = [column[some].tolist() for column in columns.values()]
-        values = zip(*lists, list(rows[some]), strict=True)
+    def _send(self, rows, columns):
+        dtypes = self._dtypes
+        check_fits(rows, columns, self.embedding_size, dtypes)
+        for name, values in columns.items():
+            kinds = values.dtype.kind, dtypes[name].kind
+            if kinds == ("f", "i") and is_whole(values):
+                columns[name] = values.astype("int64")
+        # A letter has up to four bytes, as many as a number.
+        sizes = [
+            max(map(len, column)) if column.dtype == object else 2
+            for column in columns.values()
+        ]
+        step = max(1, BATCH_NUMBERS // (rows.shape[1] + sum(sizes)))
         names = *columns, "embedding"
-        data = [dict(zip(names, one, strict=True)) for one in values]
-        try:
-            self._call("upsert", data=data)
-        except RuntimeError:
-            if is_new and not some[0]:
-                self._drop()
-            raise
+        with self._changing(columns["id"]):
+            for some in blocks_of(range(len(rows)), step):
+                lists = [column[some].tolist() for column in columns.values()]
+                items = zip(*lists, list(rows[some]), strict=True)
+                data = [dict(zip(names, item, strict=True)) for item in items]
+                self._call("upsert", data=data)
 
     def _found(self, queries, k, excluded, where, column=None, ef=None):
-        if k > self.max_neighbors:
-            raise ValueError(
-                f"`k` must be at most {self.max_neighbors}, Milvus's limit. "
-                f"Received: k={k}."
-            )
         # A few more, so that ties at the end can be broken by id.
         asked, shown = k + 1 + SPARE_CANDIDATES, min(k, len(self))
         width = max(ef or max(64, 4 * k), asked)
@@ -402,20 +394,17 @@ class MilvusIndex(SearchIndex):
             schema.add_field(name, getattr(DataType, type_), **options)
         schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=size)
         self._call("create_collection", schema=schema)
-        try:
-            self._read_schema()
-            for name in PROPERTIES:
-                self._keep(name, getattr(self, name))
-            # Searchable from the first item on. The embedded engine never
-            # builds a graph of an empty collection.
-            self._build(FLAT)
-        except RuntimeError:
-            self._drop()
-            raise
+        self._read_schema()
+        for name in PROPERTIES:
+            self._keep(name, getattr(self, name))
+        # Searchable from the first item on. The embedded engine never builds a
+        # graph of an empty collection.
+        self._build(FLAT)
 
     def _drop(self):
         """Forgets the collection that a refused `upsert` made."""
-        self._call("drop_collection")
+        if self._call("has_collection"):
+            self._call("drop_collection")
         self._schema = None, {}
 
     def _build(self, settings):
@@ -441,42 +430,6 @@ def _ranked(query, hits, excluded, names):
     )
 
 
-def _as_stored(values, dtype, name):
-    """Whole floats as the integers of an INT64 field."""
-    if (values.dtype.kind, dtype.kind) != ("f", "i"):
-        return values
-    if not is_whole(values):
-        raise TypeError(
-            f"`{shown(name)}` must be integers, as in the gallery. "
-            f"Received: {values.dtype}."
-        )
-    return values.astype("int64")
-
-
-def _check_storable(columns):
-    """Raises for what Milvus would refuse or change."""
-    for name, values in columns.items():
-        is_word = re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,254}", name)
-        if not is_word or name.lower() in WORDS.split():
-            raise ValueError(
-                "Names of `attributes` must be letters, digits and underscores "
-                f"in Milvus, and none of: {WORDS}. Received: {name!r}."
-            )
-        problem = ""
-        if values.dtype == "uint64":
-            problem = "be below 2**63 in Milvus; strings have no limit. "
-            problem += f"Received: {values.max()}"
-        elif values.dtype == object:
-            try:
-                longest = max(len(one.encode()) for one in values.tolist())
-            except UnicodeEncodeError:
-                longest, problem = 0, "be valid Unicode. Received: other bytes"
-            if longest > MAX_TEXT:
-                problem = f"have at most {MAX_TEXT} bytes. Received: {longest}"
-        if problem:
-            raise ValueError(f"`{shown(name)}` must {problem}.")
-
-
 def _connected(uri, token, timeout):
     pymilvus = _milvus("pymilvus")
     advice = "is it running? To start one: "
@@ -486,12 +439,6 @@ def _connected(uri, token, timeout):
             raise ValueError(
                 "`uri` must be a path ending in .db, or begin with http:// or "
                 f"https://. Received: uri={uri!r}."
-            )
-        if os.path.isfile(uri):
-            raise ValueError(
-                "`uri` must be a folder of Milvus Lite 3, or new. Received: "
-                f"uri={uri!r}, a file, as version 2 wrote: embed the gallery "
-                "again, into another path."
             )
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
         advice = "no other process may have it open; for several: "

@@ -83,10 +83,12 @@ def test_an_interrupted_upsert_can_be_repeated(index, monkeypatch):
             raise pymilvus.exceptions.MilvusException(1, "disk full")
         return real(*arguments, **options)
 
+    first = {name: values[:1] for name, values in attributes.items()}
+    index.upsert(rows[:1], labels[:1], ids[:1], first)
     monkeypatch.setattr(index._client, "upsert", fails_once)
     with pytest.raises(RuntimeError, match="'upsert'.*disk full"):
         index.upsert(rows, labels, ids, attributes)
-    assert 0 < len(index) < 50
+    assert 1 < len(index) < 50
     index.upsert(rows, labels, ids, attributes)
     assert len(index) == 50
     exact = ExactIndex(rows, labels, ids)
@@ -99,8 +101,6 @@ def test_an_empty_index_is_refused_and_ties_are_in_the_order_of_ids(index):
         with pytest.raises(RuntimeError, match="call `upsert` first"):
             call()
     index.upsert(np.ones((5, 2)), None, [30, 10, 50, 20, 40])
-    with pytest.raises(ValueError, match="at most 16367"):
-        index.search(np.zeros(2), 16_384)
     found = index.search(np.zeros(2), 3)
     assert found.ids.tolist() == [[10, 20, 30]]
     assert found.labels.tolist() == [["", "", ""]]
@@ -110,18 +110,14 @@ def test_an_empty_index_is_refused_and_ties_are_in_the_order_of_ids(index):
 
 
 def test_a_refused_upsert_makes_no_collection(index, monkeypatch):
-    rows, ids = np.eye(2), [1, 2]
-    text = ["x", "x" * 70_000]
-    for labels, these, attributes, message in [
-        (ids, [1, 2**63], None, r"`ids` must be below 2\*\*63"),
-        (text, ids, None, "`labels` must have at most 65535 bytes"),
-        ([b"a", b"\xff"], ids, None, "`labels` must be valid Unicode"),
-        (ids, ids, {"größe": ids}, "letters, digits.*'größe'"),
-        (ids, ids, {"Not": ids}, "none of: and or not.*'Not'"),
-        (ids, ids, {"x" * 256: ids}, "letters, digits"),
+    rows, ids, text = np.eye(2), [1, 2], ["x", "x" * 70_000]
+    for labels, these, message in [
+        (ids, [1, 2**63], "id.*out of range"),
+        (text, ids, "label.*70000 exceeds"),
+        ([b"a", b"\xff"], ids, "label.*codec can't encode"),
     ]:
-        with pytest.raises(ValueError, match=message):
-            index.upsert(rows, labels, these, attributes)
+        with pytest.raises(RuntimeError, match=message):
+            index.upsert(rows, labels, these)
 
     def fails(*_, **__):
         raise pymilvus.exceptions.MilvusException(1, "disk full")
@@ -134,7 +130,7 @@ def test_a_refused_upsert_makes_no_collection(index, monkeypatch):
         assert index.embedding_size is None
         assert not index._client.has_collection("things")
     index.upsert(np.eye(3), ["a", "b", "c"], ["a", "b", "c"], {"x": [1, 2, 3]})
-    with pytest.raises(TypeError, match="`x` must be integers"):
+    with pytest.raises(RuntimeError, match="x.*int64.*float"):
         index.upsert(np.eye(3), ["a"] * 3, ["a", "b", "d"], {"x": [1.5, 2, 3]})
     assert len(index) == 3
 
@@ -219,11 +215,9 @@ def test_a_database_that_is_open_elsewhere_is_refused(tmp_path):
             MilvusIndex(path, "things")
 
 
-def test_bad_addresses_are_refused(tmp_path):
-    (tmp_path / "old.db").write_bytes(b"SQLite format 3")
+def test_bad_addresses_are_refused():
     for uri, collection, error, message in [
         ("gallery", "a", ValueError, "path ending in .db"),
-        (tmp_path / "old.db", "a", ValueError, "a file, as version 2 wrote"),
         ("ftp://gallery.db", "a", ValueError, "begin with http"),
         ("gallery.db", "a b", ValueError, "letters, digits"),
         ("http://127.0.0.1:9", "a", RuntimeError, "is it running.*docker run"),
