@@ -116,7 +116,7 @@ def export_run(export: Export) -> None:
         recipe = recipe.with_(data_dir=export.data_dir)
     whole = load_encoder(directory)
     encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
-    expected = batches.expected_preprocessing(recipe, encoder)
+    batches.expected_preprocessing(recipe, encoder)  # agrees, or an error
     metadata = {"run": export.run.name, **directory.read_settings()}
     metadata["command"] = export.command
     if export.license is not None:
@@ -124,7 +124,6 @@ def export_run(export: Export) -> None:
     if directory.is_finished:
         metadata["scores"] = directory.read_scores()
     options: dict[str, Any] = {
-        "crop_fraction": 1.0 if expected is None else expected.crop_fraction,
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
@@ -209,6 +208,7 @@ def write_model(
     `options` are those of `gsp.retrieval.export_retriever`.
     """
     import keras_gsp as gsp
+    from keras_gsp.data.preprocessing import preprocessing_of
     from keras_gsp.retrieval.serving.canaries import MOST
     from keras_gsp.storage.checksums import write_checksums
     from keras_gsp.storage.whole import whole_folder
@@ -219,7 +219,7 @@ def write_model(
     files = None
     if gallery.paths is not None:
         files = list(gallery.paths)[some]
-    elif options.get("crop_fraction") == 1:
+    elif getattr(preprocessing_of(encoder), "crop_fraction", 1) == 1:
         files = [encoded_image(one, "PNG") for one in gallery.images[some]]
     if files is not None:
         ids = index.ids()[some].tolist()

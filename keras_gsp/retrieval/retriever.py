@@ -67,8 +67,7 @@ class Retriever:
         folder: folder of the photographs. `None`: ids are paths as given.
         augmentation: `NeighborAugmentation` that decides the order of what is
             found. `None`: the index's own, if any.
-        **options: `image_size`, `crop_fraction`, `max_pixels`, as for
-            `export_encoder`.
+        **options: `max_pixels`, as for `export_encoder`.
 
     Raises:
         ValueError: an index of another encoder; what `export_encoder` refuses.

@@ -229,7 +229,7 @@ def test_an_encoder_that_was_trained_since_is_not_saved(photos, tmp_path):
 
 @pytest.mark.slow
 def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
-    retriever = Retriever.from_folder(photos, means(), crop_fraction=0.8)
+    retriever = Retriever.from_folder(photos, means(), max_pixels=10**6)
     path = tmp_path / "saved"
     retriever.save(path)
     again = Retriever.load(path, folder=photos)

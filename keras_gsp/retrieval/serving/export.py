@@ -38,7 +38,8 @@ def export_encoder(
     It loads with TensorFlow alone. Its signature is `embed`, and
     `serving_default`: `image_bytes` (batch,), strings, JPEG, PNG, BMP or WebP
     files -> `embedding` (batch, embedding_size) and `status` (batch,). Images
-    are turned upright (Exif) and cropped as the encoder expects. An image whose
+    are turned upright (Exif) and cut by the `Preprocessing` of the encoder or
+    the index, or to the central square. An image whose
     status is not "ok" has an embedding of zeros and disturbs no other.
 
     Args:
@@ -46,11 +47,6 @@ def export_encoder(
             [0, 255] to embeddings (or to a dict with `"embedding"`).
         path: folder to make.
         **options: the options of all exports:
-            `image_size`, side of the images in pixels, or (height, width);
-            `None`: as the encoder's input or preprocessing.
-            `crop_fraction`, side of the centered square to crop over the
-            shorter side, in (0, 1]; `None`: no crop; default `"auto"`: as the
-            encoder expects, or as the gallery was cropped, or 1.0.
             `max_pixels`, largest number of pixels of a file (50 million); a
             larger one is not decoded and gets the status "too large: ...".
             `metadata`, JSON values to add to `metadata.json`; the model card
@@ -61,8 +57,8 @@ def export_encoder(
         FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow.
         TypeError: an unknown option.
-        ValueError: an encoder without one image input; a size or a fraction
-            out of its range, or not that of encoder or index.
+        ValueError: an encoder without one image input, or with one of open
+            size and no `Preprocessing`.
 
     Example:
 

@@ -61,7 +61,7 @@ class ServedEncoder:
     Attributes:
         encoder: with LoRA factors merged.
         space: fingerprint of the encoder's space.
-        preprocessing: how images are cut, of encoder, index or options.
+        preprocessing: how images are cut, of encoder or index.
         image_shape: height, width and channels; `None`: the image's own.
     """
 
@@ -71,8 +71,6 @@ class ServedEncoder:
         index: SearchIndex | None = None,
         *,
         needs_tensorflow: bool = True,
-        image_size: int | tuple[int, int] | None = None,
-        crop_fraction: float | str | None = "auto",
         max_pixels: int = MAX_PIXELS,
         metadata: dict[str, Any] | None = None,
         overwrite: bool = False,
@@ -90,9 +88,9 @@ class ServedEncoder:
         # Merged weights differ from those that made the index by rounding.
         self.space = space_fingerprint(encoder)
         self.encoder = encoder = merge_lora(encoder)
-        self.image_shape = _image_shape(encoder, image_size)
+        self.image_shape = _image_shape(encoder)
         self.preprocessing = _preprocessing(
-            encoder, index, crop_fraction, max_pixels, self.image_shape
+            encoder, index, max_pixels, self.image_shape
         )
         self.embedding_size = embedding_tensor(encoder).shape[-1]
         if network := _unscaled_network(encoder):
@@ -255,32 +253,21 @@ class ServedEncoder:
         return tf.function(answer, input_signature=[spec], autograph=False)
 
 
-def _preprocessing(encoder, index, crop_fraction, max_pixels, image_shape):
-    """That of encoder or index; else of the options, by default the square."""
-    if crop_fraction not in ("auto", None) and (
-        isinstance(crop_fraction, str) or not 0 < crop_fraction <= 1
-    ):
-        raise ValueError(
-            '`crop_fraction` must be in (0, 1], None or "auto". '
-            f"Received: crop_fraction={crop_fraction!r}."
-        )
+def _preprocessing(encoder, index, max_pixels, image_shape):
+    """That of encoder or index; without one the central square."""
     *size, channels = image_shape
     of_index = getattr(index, "preprocessing", None)
     expected = agreed({"encoder": preprocessing_of(encoder), "index": of_index})
-    options: dict = {"channels": channels, "max_pixels": max_pixels}
     if expected is None:
-        fraction = 1.0 if crop_fraction == "auto" else crop_fraction
-        side = None if fraction is None else max(size) / fraction
-        return Preprocessing(tuple(size), side, background=WHITE, **options)
-    is_cut = crop_fraction in ("auto", expected.crop_fraction)
-    if not is_cut or [expected.height, expected.width] != size:
+        expected = Preprocessing(tuple(size), max(size), background=WHITE)
+    if [expected.height, expected.width] != size:
         raise ValueError(
-            "`image_size` and `crop_fraction` must be those of the encoder's "
-            "or the index's preprocessing. Received: "
-            f"image_size={tuple(size)}, crop_fraction={crop_fraction}, "
-            f"{expected}."
+            "The preprocessing of encoder or index must have the size of the "
+            f"encoder's input, {tuple(size)}. Received: {expected}."
         )
-    return dataclasses.replace(expected, **options)
+    return dataclasses.replace(
+        expected, channels=channels, max_pixels=max_pixels
+    )
 
 
 def _unscaled_network(encoder):
@@ -302,7 +289,7 @@ def _unscaled_network(encoder):
     return None
 
 
-def _image_shape(encoder, image_size):
+def _image_shape(encoder):
     """Height, width and channels of an encoder's images."""
     shapes = [tuple(tensor.shape) for tensor in encoder.inputs or []]
     if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][3] is None:
@@ -310,23 +297,16 @@ def _image_shape(encoder, image_size):
             "`encoder` must have one input (batch, height, width, channels). "
             f"Received: inputs of shape {shapes}."
         )
-    _, *own, channels = shapes[0]
-    known = preprocessing_of(encoder)
-    if image_size is None and known is not None and None in own:
-        if known.height is None:
-            return None, None, channels
-        image_size = known.height, known.width
-    if isinstance(image_size, int):
-        image_size = (image_size, image_size)
-    sizes = tuple(own if image_size is None else image_size)
-    pairs = zip(own, sizes, strict=True)
-    if None in sizes or any(mine not in (None, size) for mine, size in pairs):
-        raise ValueError(
-            "`image_size` must be given where the encoder leaves it open, and "
-            f"equal to it otherwise. Received: image_size={sizes}, the "
-            f"encoder takes {tuple(own)}."
-        )
-    return *sizes, channels
+    _, *size, channels = shapes[0]
+    if None in size:
+        if (known := preprocessing_of(encoder)) is None:
+            raise ValueError(
+                "`encoder` must have an input of a fixed size, or be built "
+                "with `preprocessing=gsp.data.Preprocessing(...)`. "
+                f"Received: an input of shape {shapes[0]}."
+            )
+        size = [known.height, known.width]
+    return *size, channels
 
 
 def _reasons(contents, status, max_pixels):

@@ -59,13 +59,10 @@ class Served:
             metadata={"recipe": {"seed": 3}, "scores": {"map_at_r": 0.5}},
         )
         self.facts = verified_facts(folder / "retriever")
-        self.open_encoder = small_encoder(None, return_histogram=True)
-        export_encoder(
-            self.open_encoder,
-            folder / "encoder",
-            image_size=24,
-            crop_fraction=None,
+        self.open_encoder = small_encoder(
+            None, gsp.data.Preprocessing(24), return_histogram=True
         )
+        export_encoder(self.open_encoder, folder / "encoder")
         good, bad = self.files, self.bad
         self.mixed = np.concatenate([bad[:3], good[:2], bad[3:], good[2:3]])
         retriever = folder / "retriever"
@@ -86,10 +83,10 @@ class Served:
         self.answers = dict(zip(questions, answers, strict=True))
 
 
-def graph_pixels(encoder, files, **options):
+def graph_pixels(encoder, files):
     """Pixels of files, as an export of the encoder decodes them."""
     contents = [Path(file).read_bytes() for file in files]
-    served = ServedEncoder(encoder, **options)
+    served = ServedEncoder(encoder)
     return served.decoded(contents)[0].numpy()
 
 
@@ -125,8 +122,7 @@ def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     moved = served.pixels.astype(int) - pixels_of(served.files)
     assert np.abs(moved).max() <= 1
     # Two outputs, an input of open size, and no crop.
-    cut = {"image_size": 24, "crop_fraction": None}
-    pixels = graph_pixels(served.open_encoder, served.files, **cut)
+    pixels = graph_pixels(served.open_encoder, served.files)
     expected = served.open_encoder.predict(pixels, verbose=0)["embedding"]
     assert_close(answers["encoder"]["embedding"], expected)
     assert set(answers["encoder"]) == {"embedding", "status"}
@@ -226,11 +222,7 @@ def test_bad_exports_are_refused(encoder, tmp_path):
     file = ExactIndex(np.eye(12)[:1], ids=["a/\udcff.png"])  # no UTF-8
     for bad, options, message in [
         (flat, {}, r"inputs of shape \[\(None, 5\)\]"),
-        (open_size, {}, "image_size=.*None"),
-        (open_size, {"image_size": 8, "crop_fraction": 0.0}, "fraction=0.0"),
-        (open_size, {"image_size": 8, "crop_fraction": 1.5}, "fraction=1.5"),
-        (open_size, {"image_size": 8, "crop_fraction": "all"}, "='all'"),
-        (encoder, {"image_size": 32}, r"\(32, 32\), .* takes \(24, 24\)"),
+        (open_size, {}, r"fixed size.*\(None, None, None, 3\)"),
         (encoder, {"neighbors": 0}, "neighbors=0"),
         (encoder, {"index": ExactIndex(np.eye(5))}, "12. Received: 5"),
         (encoder, {"index": file}, r"'a/\\udcff.png'. Rename it"),
