@@ -246,9 +246,9 @@ def gain_of(records: Mapping[str, Mapping[str, Any]], source: str) -> str:
                 return cells[0][[*table["headings"]].index(heading)]
         return ""
     name, row, method, other = source.split()
-    for found in records.get(name, {}).get("rows", ()):
-        if (found["row"], found["method"]) == (row, method):
-            gain = found["differences"].get(other)
+    for cell in records.get(name, {}).get("rows", ()):
+        if (cell["row"], cell["method"]) == (row, method):
+            gain = cell["differences"].get(other)
             return _rounded(gain) if gain else ""
     return ""
 

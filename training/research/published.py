@@ -17,20 +17,20 @@ def printed_number(dataset: str, loss: str, method: str) -> str:
 
     `"GSP 26.48"`, or nothing where no paper prints the cell.
     """
-    found = _numbers().get((dataset, loss, method), {})
+    numbers = _numbers().get((dataset, loss, method), {})
     order = (*_OWN.get(method, ()), *_ORDER)
     source = min(
-        found,
+        numbers,
         key=lambda one: order.index(one) if one in order else len(order),
         default="",
     )
-    return source and f"{source} {found[source]}"
+    return source and f"{source} {numbers[source]}"
 
 
 @cache
 def _numbers():
     """(data set, loss, method) -> source -> number."""
-    found: dict[tuple[str, str, str], dict[str, str]] = {}
+    numbers: dict[tuple[str, str, str], dict[str, str]] = {}
     with FILE.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if (
@@ -41,7 +41,7 @@ def _numbers():
                 and not any(word in row["table"] for word in _NOT_COMPARED)
             ):
                 place = row["dataset"], row["loss"], row["method"]
-                found.setdefault(place, {}).setdefault(
+                numbers.setdefault(place, {}).setdefault(
                     row["source"], row["percent"]
                 )
-    return found
+    return numbers

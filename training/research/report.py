@@ -173,13 +173,13 @@ def command_line(name: str, words: Iterable[str]) -> str:
 
     Of a path its last part remains.
     """
-    kept, rest = ["python", "-m", f"training.research.{name}"], iter(words)
+    command, rest = ["python", "-m", f"training.research.{name}"], iter(words)
     for word in rest:
         if word == "--json":
             next(rest, None)
         elif not word.startswith("--json="):
-            kept.append(_without_folder(word))
-    return shlex.join(kept)
+            command.append(_without_folder(word))
+    return shlex.join(command)
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -200,17 +200,17 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     Each row has a line of its own, so that differences are readable. Numbers
     are rounded to six digits.
     """
-    kept = {**record, "environment": dict(record.get("environment", {}))}
-    kept["environment"].pop("platform", None)
-    if "settings" in kept:
-        kept["settings"] = {
+    written = {**record, "environment": dict(record.get("environment", {}))}
+    written["environment"].pop("platform", None)
+    if "settings" in written:
+        written["settings"] = {
             name: _without_folder(value)
-            for name, value in kept["settings"].items()
+            for name, value in written["settings"].items()
             if name not in ("out", "json") and (name != "smoke" or value)
         }
     compact = partial(json.dumps, ensure_ascii=False)
     lines = []
-    for key, value in _plain(kept).items():
+    for key, value in _plain(written).items():
         text = compact(value)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             rows = ",\n".join(f"  {compact(row)}" for row in value)

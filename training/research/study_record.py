@@ -199,8 +199,8 @@ def _chosen(recipe):
     """The settings of a pooling that were searched."""
     names = "transport_ratio", "inverse_temperature", "num_prototypes"
     is_gsp = "gsp" in recipe.pooling
-    found = {n: getattr(recipe, n) for n in names} if is_gsp else {}
-    return found | dict(recipe.pooling_arguments)
+    settings = {n: getattr(recipe, n) for n in names} if is_gsp else {}
+    return settings | dict(recipe.pooling_arguments)
 
 
 def _collections(queries):
@@ -272,9 +272,11 @@ def study_table(record: Mapping[str, Any]) -> Table:
     headings = ["loss", "method", "rate", "MAP@R %", "gain", "over its part"]
     headings += ["P@1 %", "papers", "at work"]
     rows = [_table_row(record, row) for row in record["rows"]]
-    kept = [i for i in range(len(headings)) if any(row[i] for row in rows)]
+    filled = [i for i in range(len(headings)) if any(row[i] for row in rows)]
     return Table(
-        [headings[i] for i in kept], [[row[i] for i in kept] for row in rows], 2
+        [headings[i] for i in filled],
+        [[row[i] for i in filled] for row in rows],
+        2,
     )
 
 

@@ -95,8 +95,8 @@ def functions(
 
 def computed(function: Callable, arrays: list, dtype: str) -> list[np.ndarray]:
     """Value and gradients, for a gradient of ones."""
-    given = [ops.convert_to_tensor(one, dtype=dtype) for one in arrays]
-    step, _ = gradient_step(function, given, use_xla=False)
+    inputs = [ops.convert_to_tensor(one, dtype=dtype) for one in arrays]
+    step, _ = gradient_step(function, inputs, use_xla=False)
     value, gradients = step()
     return [ops.convert_to_numpy(one) for one in (value, *gradients)]
 
@@ -120,12 +120,12 @@ def measure(settings: Settings) -> Iterator[Table]:
     with double_precision():
         doubles = functions(settings, "float64")
     for name, (function, arrays) in singles.items():
-        found = computed(function, arrays, "float32")
+        single = computed(function, arrays, "float32")
         with double_precision():
             true = computed(doubles[name][0], arrays, "float64")
         apart = [
             np.linalg.norm(one - other) / np.linalg.norm(other)
-            for one, other in zip(found, true, strict=True)
+            for one, other in zip(single, true, strict=True)
         ]
         rows.append([name, f"{apart[0]:.1e}", f"{max(apart[1:]):.1e}"])
     embeddings = singles["product"][1][0].astype("float32")

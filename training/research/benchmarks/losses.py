@@ -244,8 +244,10 @@ def their_step(
         )
         (weights,) = compute.parameters()
         is_columns = not hasattr(compute, "proxies")
-        own = proxies[0].reshape(-1, size)
-        weights.data = own.T.contiguous() if is_columns else own
+        rows_of_proxies = proxies[0].reshape(-1, size)
+        weights.data = (
+            rows_of_proxies.T.contiguous() if is_columns else rows_of_proxies
+        )
         watched.append(weights)
     else:
         compute = THEIRS[loss](pml)

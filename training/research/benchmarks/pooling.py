@@ -93,17 +93,17 @@ def contenders(words: Sequence[str], size: Sequence[int]) -> dict[str, Any]:
         transport_ratio=0.3,
         inverse_temperature=5.0,
     )
-    found: dict[str, Any] = {
+    layers: dict[str, Any] = {
         UNIT: keras.layers.Conv2D(kernels, 1, use_bias=False)
     }
     for word in words:
-        own = recipe.with_(pooling=word)
+        named = recipe.with_(pooling=word)
         inputs = keras.Input(shape)
         backbone = keras.Model(inputs, keras.layers.Identity()(inputs))
-        found[word] = (
-            build_head(own, backbone) if is_head else build_pooling(own)
+        layers[word] = (
+            build_head(named, backbone) if is_head else build_pooling(named)
         )
-    return found
+    return layers
 
 
 def step_of(
@@ -148,15 +148,17 @@ def compare(
         steps[name], memory[name] = made
     seconds = in_turns(steps, settings.repeats, settings.seconds)
     rows = {}
-    for name, found in seconds.items():
-        own, unit = memory[name], memory[UNIT]
+    for name, times in seconds.items():
+        planned, unit = memory[name], memory[UNIT]
         facts = {
-            "to the floor": f"{np.median(found) / floor:.1f}",
+            "to the floor": f"{np.median(times) / floor:.1f}",
             # Empty where unknown.
-            "memory": "" if own is None or not unit else f"{own / unit:.2f}",
+            "memory": ""
+            if planned is None or not unit
+            else f"{planned / unit:.2f}",
             "parameters": str(layers[name].count_params()),
         }
-        rows[name] = found, facts
+        rows[name] = times, facts
     return rows
 
 

@@ -140,9 +140,9 @@ def whole_steps(settings: Settings) -> dict[str, Step]:
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields one table with all times."""
     if has_accelerator():
-        found = in_turns(whole_steps(settings), 5 * settings.repeats, 0.2)
+        seconds = in_turns(whole_steps(settings), 5 * settings.repeats, 0.2)
         title = f"A step of {settings.batch_size} images, {settings.dtype}"
-        yield ratio_table({n: (t, {}) for n, t in found.items()}, title)
+        yield ratio_table({n: (t, {}) for n, t in seconds.items()}, title)
         return
     rows, unit = [], None
     for name, run, repeats in tqdm(methods(settings), desc="steps"):

@@ -34,13 +34,13 @@ def gradient_step(
         [ops.convert_to_tensor(one) for one in some]
         for some in (inputs, constants)
     )
-    given = function, inputs, list(variables), constants, upstream
+    parts = function, inputs, list(variables), constants, upstream
     match keras.backend.backend():
         case "jax":
-            return _jax_step(*given)
+            return _jax_step(*parts)
         case "torch":
-            return _torch_step(*given), None
-    return _tensorflow_step(*given, use_xla), None
+            return _torch_step(*parts), None
+    return _tensorflow_step(*parts, use_xla), None
 
 
 def _jax_step(function, inputs, variables, constants, upstream):
@@ -62,11 +62,11 @@ def _jax_step(function, inputs, variables, constants, upstream):
         )
         return outputs, [*ours, *others]
 
-    given = inputs, weights, constants, upstream
-    planned = step.lower(*given).compile()
+    arrays = inputs, weights, constants, upstream
+    planned = step.lower(*arrays).compile()
     facts = planned.memory_analysis()
     memory = None if facts is None else facts.temp_size_in_bytes
-    return lambda: planned(*given), memory
+    return lambda: planned(*arrays), memory
 
 
 def _torch_step(function, inputs, variables, constants, upstream):
@@ -142,11 +142,11 @@ def in_turns(
 ) -> dict[str, list[float]]:
     """Repeated times of all steps in turns, so that other load hits all."""
     calls = {name: calls_for(step, seconds) for name, step in steps.items()}
-    found: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(repeats):
         for name, step in steps.items():
-            found[name].append(seconds_of(step, calls[name]))
-    return found
+            times[name].append(seconds_of(step, calls[name]))
+    return times
 
 
 def processor_seconds(step: Step, repeats: int) -> tuple[float, float]:

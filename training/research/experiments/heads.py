@@ -55,9 +55,9 @@ def best_head(
         for step in range(steps + 1):
             if step % every == 0:
                 rows = encoder.predict(maps["validation"], 128, verbose=0)
-                found = scores(rows, labels["validation"])["map_at_r"]
-                if found > best[0]:
-                    best = found, encoder.get_weights(), f"{rate:g}"
+                score = scores(rows, labels["validation"])["map_at_r"]
+                if score > best[0]:
+                    best = score, encoder.get_weights(), f"{rate:g}"
             optimizer.learning_rate = float(schedule(step))
             rows = sampler[step]
             learner.train_on_batch(maps["train"][rows], labels["train"][rows])

@@ -82,7 +82,7 @@ def facts(plan: Any, linear: Any, costs: Any, is_object: Any) -> dict[str, Any]:
 
 def measure(settings: Settings) -> dict:
     """Solves each problem on each seed's map."""
-    found: dict[str, list] = {}
+    runs_of: dict[str, list] = {}
     shown: dict[str, Any] = {}
     prototypes = np.asarray(unit_ball(np.array([RED, BLUE_PIXEL])))
     for seed in settings.seeds:
@@ -97,9 +97,9 @@ def measure(settings: Settings) -> dict:
             plans[temperature] = np.asarray(plan, "float64")
         for name, plan in plans.items():
             numbers = facts(plan, plans[LINEAR], costs, is_object)
-            found.setdefault(name, []).append(numbers)
+            runs_of.setdefault(name, []).append(numbers)
         shown = shown or {"pixels": pixels, "plans": plans}
-    solutions = {name: over_runs(runs) for name, runs in found.items()}
+    solutions = {name: over_runs(runs) for name, runs in runs_of.items()}
     return {"solutions": solutions, "drawn": shown}
 
 

@@ -212,15 +212,15 @@ class Looks:
         ):
             boxes[name] = each(partial(moved, shares=shares), boxes["GSP"])
         first = embedded(heads["GSP"], self.maps)
-        for name, places in boxes.items():
+        for name, crops in boxes.items():
             if self.task.window is None:
-                near = self.near_maps({s: places[s] for s in SIDES[1:]})
+                near = self.near_maps({s: crops[s] for s in SIDES[1:]})
                 second = heads["GSP"]
             else:
-                near = self.near_maps(places)
+                near = self.near_maps(crops)
                 second = self.trained(near, lambda: None)
             again = embedded(second, near)
-            self.add(f"box of {name}", first, again, places["test"])
+            self.add(f"box of {name}", first, again, crops["test"])
         if true := self.task.true_boxes:  # An upper bound.
             near = self.near_maps(true)
             best = self.trained(near, lambda: None)
@@ -278,7 +278,7 @@ class Looks:
     def near_maps(self, boxes: dict) -> dict[str, np.ndarray]:
         """Feature maps of the crops."""
         return each(
-            lambda places, images: self.features(self.cropped(places, images)),
+            lambda boxes, images: self.features(self.cropped(boxes, images)),
             boxes,
             self.task.images,
         )

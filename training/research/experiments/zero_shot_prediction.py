@@ -115,9 +115,11 @@ def train(
     Returns the encoder, and the regularizer's mean share of the gradient as
     `share`, nothing without one.
     """
-    own = REGULARIZERS[method]
+    settings_of = REGULARIZERS[method]
     if method == "GSP+ZSR" and settings.data_dir is not None:
-        own = own | {"regularizer_arguments": {"weight": CIFAR_WEIGHT}}
+        settings_of = settings_of | {
+            "regularizer_arguments": {"weight": CIFAR_WEIGHT}
+        }
     classes = int(np.clip(images.num_classes, 1, settings.batch_size // 4))
     recipe = (
         named("glyphs", pooling="gsp")
@@ -131,7 +133,7 @@ def train(
             steps_per_evaluation=settings.steps,
             seed=seed,
             loss="proxy-nca",
-            **own,
+            **settings_of,
         )
         .with_(regularizer_arguments={"ridge": RIDGE})
     )
@@ -193,7 +195,7 @@ def retrieve_halves(
     ridge: float = RIDGE,
 ) -> dict:
     """MAP@R, `MAP_c` and `MAP_x`, means over splits and halves."""
-    found: dict[str, list] = {"map": [], "map_c": [], "map_x": []}
+    scores_of: dict[str, list] = {"map": [], "map_c": [], "map_x": []}
     known = fitted(histograms, embeddings, ridge).predict(histograms)
     for first in splits:
         is_first = first[labels]
@@ -207,8 +209,8 @@ def retrieve_halves(
                 scores = gsp.metrics.retrieval_scores(
                     vectors.astype("float32"), labels[side], recall_at=()
                 )
-                found[name].append(scores["map_at_r"])
-    return {name: np.mean(values) for name, values in found.items()}
+                scores_of[name].append(scores["map_at_r"])
+    return {name: np.mean(values) for name, values in scores_of.items()}
 
 
 def measure(settings: Settings) -> dict:
@@ -223,14 +225,14 @@ def measure(settings: Settings) -> dict:
         runs = []
         for seed in tqdm(settings.seeds, desc=method):
             encoder, share = train(settings, method, known, seed)
-            found = encoder.predict(unseen.images, verbose=0)
-            histograms, embeddings = found["histogram"], found["embedding"]
+            outputs = encoder.predict(unseen.images, verbose=0)
+            histograms, embeddings = outputs["histogram"], outputs["embedding"]
             means = class_means(histograms, unseen.labels)
             of_classes = class_means(embeddings, unseen.labels)
             images = histograms, embeddings, unseen.labels
             few = splits[: settings.retrieval_splits]
-            found = predict_classes(means, of_classes, splits)
-            runs.append(found | retrieve_halves(*images, few) | share)
+            predicted = predict_classes(means, of_classes, splits)
+            runs.append(predicted | retrieve_halves(*images, few) | share)
         scores[method] = over_runs(runs)
     return {"scores": scores}
 
@@ -239,8 +241,11 @@ def tables(results: dict) -> list[Table]:
     """One row a method."""
     rows = [
         [method]
-        + [spread(found[n], digits=3) if n in found else "-" for n in MEASURES]
-        for method, found in results["scores"].items()
+        + [
+            spread(measures[n], digits=3) if n in measures else "-"
+            for n in MEASURES
+        ]
+        for method, measures in results["scores"].items()
     ]
     return [Table(["", *MEASURES.values()], rows)]
 
