@@ -67,10 +67,11 @@ def _run(command):
             )
     if command.encoder or (command.model / "current.json").is_file():
         from training.browsing.collection_search import CollectionSearch
+        from training.runs.scoring import load_encoder
 
+        encoder = command.encoder and load_encoder(command.encoder)
         search: Any = CollectionSearch(
-            *(command.model, command.data_dir, command.encoder),
-            k=command.top or 10,
+            *(command.model, command.data_dir, encoder), k=command.top or 10
         )
     else:
         folder = exported_folder(command.model)

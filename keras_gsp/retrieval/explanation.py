@@ -1,7 +1,6 @@
 """Contributions of prototypes and positions to a similarity."""
 
 import dataclasses
-from typing import Any
 
 import keras
 import numpy as np
@@ -77,66 +76,51 @@ def explain(
     )
     ```
     """
-    parts = PrototypeParts(encoder)
+    if not getattr(encoder, "inputs", None):
+        raise ValueError(
+            "`encoder` must be a functional Keras model. "
+            f"Received: {type(encoder).__name__}."
+        )
     if len(queries) != len(neighbors):
         raise ValueError(
             "`queries` and `neighbors` must have the same length. "
             f"Received: {len(queries)} and {len(neighbors)}."
         )
-    shares = parts.shares(
-        ops.convert_to_tensor(queries), ops.convert_to_tensor(neighbors)
-    )
+    embedding = embedding_tensor(encoder)
+    pooling, pooled = _pooling_before(embedding)
+    model = keras.Model(input_of(encoder), [pooling.input, pooled, embedding])
+    first, parts, maps = _parts(model, pooling, queries)
+    second, other_parts, other_maps = _parts(model, pooling, neighbors)
+    # Of each prototype with all of the other image, whose parts sum to it.
+    rows = ops.sum(parts * second[:, None], axis=2)
+    columns = ops.sum(other_parts * first[:, None], axis=2)
+    shares = {
+        "similarity": ops.sum(first * second, axis=1),
+        "contributions": (rows + columns) / 2,
+        "query_weights": ops.sum(maps, axis=-1),
+        "neighbor_weights": ops.sum(other_maps, axis=-1),
+        "query_maps": maps,
+        "neighbor_maps": other_maps,
+    }
     return Explanation(**keras.tree.map_structure(ops.convert_to_numpy, shares))
 
 
-class PrototypeParts:
-    """Computes the fields of an `Explanation`."""
-
-    def __init__(self, encoder: keras.Model) -> None:
-        if not getattr(encoder, "inputs", None):
-            raise ValueError(
-                "`encoder` must be a functional Keras model. "
-                f"Received: {type(encoder).__name__}."
-            )
-        embedding = embedding_tensor(encoder)
-        self.pooling, pooled = _pooling_before(embedding)
-        features = self.pooling.input
-        self.model = keras.Model(
-            input_of(encoder), [features, pooled, embedding]
-        )
-
-    def shares(self, queries: Tensor, neighbors: Tensor) -> dict[str, Any]:
-        """Returns the fields as tensors."""
-        embedding, parts, maps = self._parts(queries)
-        other_embedding, other_parts, other_maps = self._parts(neighbors)
-        # Of each prototype with all of the other image, which sum to x'.
-        rows = ops.sum(parts * other_embedding[:, None], axis=2)
-        columns = ops.sum(other_parts * embedding[:, None], axis=2)
-        return {
-            "similarity": ops.sum(embedding * other_embedding, axis=1),
-            "contributions": (rows + columns) / 2,
-            "query_weights": ops.sum(maps, axis=-1),
-            "neighbor_weights": ops.sum(other_maps, axis=-1),
-            "query_maps": maps,
-            "neighbor_maps": other_maps,
-        }
-
-    def _parts(self, images):
-        """Embeddings, their parts by prototype, and maps."""
-        outputs = self.model(images, training=False)
-        features, pooled, embedding = map(at_least_float32, outputs)
-        maps = self.pooling.transport_plan(features) / self.pooling.ratio
-        flat_maps, flat = (
-            ops.reshape(values, (ops.shape(maps)[0], -1, values.shape[-1]))
-            for values in (maps, features)
-        )
-        parts = ops.matmul(ops.swapaxes(flat_maps, 1, 2), flat)
-        # embedding = pooled / c, wherever pooled is not zero.
-        squares = ops.sum(pooled * pooled, axis=1)
-        is_zero = squares == 0.0
-        scale = ops.sum(embedding * pooled, axis=1)
-        scale = scale / ops.where(is_zero, ops.ones_like(squares), squares)
-        return embedding, parts * scale[:, None, None], maps
+def _parts(model, pooling, images):
+    """Embeddings, their parts by prototype, and maps."""
+    outputs = model(ops.convert_to_tensor(images), training=False)
+    features, pooled, embedding = map(at_least_float32, outputs)
+    maps = pooling.transport_plan(features) / pooling.ratio
+    flat_maps, flat = (
+        ops.reshape(values, (ops.shape(maps)[0], -1, values.shape[-1]))
+        for values in (maps, features)
+    )
+    parts = ops.matmul(ops.swapaxes(flat_maps, 1, 2), flat)
+    # embedding = pooled / c, wherever pooled is not zero.
+    squares = ops.sum(pooled * pooled, axis=1)
+    is_zero = squares == 0.0
+    scale = ops.sum(embedding * pooled, axis=1)
+    scale = scale / ops.where(is_zero, ops.ones_like(squares), squares)
+    return embedding, parts * scale[:, None, None], maps
 
 
 def _pooling_before(embedding):

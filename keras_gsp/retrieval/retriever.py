@@ -39,8 +39,11 @@ from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import OK, ServedEncoder
 from keras_gsp.retrieval.space import check_space
-from keras_gsp.retrieval.space_map import certified_map
-from keras_gsp.retrieval.upgrade import Upgrade, index_for_upgrade
+from keras_gsp.retrieval.upgrade import (
+    Upgrade,
+    certified_map,
+    index_for_upgrade,
+)
 from keras_gsp.storage.whole import reading, whole_version
 
 ENCODER, GALLERY, VERSIONS = "encoder.keras", "index", "versions.json"
@@ -454,12 +457,6 @@ class Retriever:
         found, _ = self._served.embed([*files.values()])
         stored = self.index.items([*files])[0]
         is_same = moves(found, stored) <= MOVED
-        if not is_same.all():
-            warnings.warn(
-                f"{(~is_same).sum()} of {len(files)} files are not embedded as "
-                "in the index, perhaps for boxes; they are no canaries.",
-                stacklevel=3,
-            )
         return dict(itertools.compress(files.items(), is_same)) or None
 
     def _put(self, rows, status, columns):

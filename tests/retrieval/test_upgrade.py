@@ -16,7 +16,7 @@ from keras_gsp.retrieval import (
     upgrade,
 )
 from keras_gsp.retrieval.space import check_space
-from keras_gsp.retrieval.space_map import SpaceMap, fitted_map, logistic_line
+from keras_gsp.retrieval.upgrade import SpaceMap, fitted_map, logistic_line
 from tests.retrieval.index.test_indexes import ENGINES, made
 from tests.retrieval.test_retriever import means
 

@@ -5,22 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from training.runs.scoring import load_encoder
-
 
 class CollectionSearch:
     """Answers as `ExportSearch` does, from what `Retriever.save` wrote.
 
     Embeds what came or changed in `data_dir`, forgets what is gone, saves and
-    says so. `encoder`, a run or a `.keras` file, makes a collection in an
-    empty `path`; later it must be the same.
+    says so. `encoder`, a Keras model, makes a collection in an empty `path`;
+    later it must be the same.
     """
 
     def __init__(
         self,
         path: Path,
         data_dir: str | None,
-        encoder: Path | None = None,
+        encoder: Any = None,
         k: int = 10,
     ) -> None:
         from keras_gsp.retrieval import ExactIndex, Retriever
@@ -29,13 +27,14 @@ class CollectionSearch:
 
         self.k = k
         with one_process(path):
-            model: Any = None if encoder is None else load_encoder(encoder)
             if not (path / "current.json").is_file():
-                self.retriever = Retriever(model, ExactIndex(), folder=data_dir)
+                self.retriever = Retriever(
+                    encoder, ExactIndex(), folder=data_dir
+                )
             else:
                 self.retriever = Retriever.load(path, folder=data_dir)
-                if model is not None:
-                    check_space(model, self.retriever.index)
+                if encoder is not None:
+                    check_space(encoder, self.retriever.index)
             if data_dir is not None:
                 self._follow(path)
         self.is_augmented = self.retriever.index.augmentation is not None

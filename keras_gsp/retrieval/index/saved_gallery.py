@@ -112,8 +112,6 @@ def _read(folder, facts, is_mapped):
             f"not {values.shape} {values.dtype}"
         )
     low, high = (np.array(facts[name], "f4") for name in ("low", "high"))
-    if low.shape != (size,) or high.shape != (size,):
-        raise ValueError(f"bounds must have {size} numbers")
     # Rows of zeros in place of the vectors: only the columns are checked.
     _, columns = checked_items(
         np.zeros((count, 1), "f4"),
