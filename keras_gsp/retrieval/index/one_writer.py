@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 
 class OneWriter:
@@ -44,7 +43,3 @@ class OneWriter:
             with self._free:
                 self._is_taken = False
                 self._free.notify_all()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy in another process starts with nobody inside.
-        return type(self), ()

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from keras_gsp.retrieval import ExactIndex
-from keras_gsp.retrieval.index import saved_gallery
 from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import (
     check_sorted,
@@ -53,20 +52,6 @@ def test_storage_trades_digits_for_memory(storage, error, nbytes):
     if storage == "float16":
         with pytest.raises(ValueError, match="65504"):
             ExactIndex(np.full((2, 3), 1e5), storage=storage)
-
-
-def test_a_failed_save_leaves_the_old_index(tmp_path, monkeypatch):
-    filled(ExactIndex, None).save(tmp_path / "index")
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(saved_gallery, "_write_vectors", full)
-    with pytest.raises(OSError, match="No space left"):
-        ExactIndex(np.eye(3)).save(tmp_path / "index", overwrite=True)
-    monkeypatch.undo()
-    assert len(ExactIndex.load(tmp_path / "index")) == 60
-    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
 
 
 def test_a_mapped_index_does_not_read_its_vectors(tmp_path):

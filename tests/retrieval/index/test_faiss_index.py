@@ -1,6 +1,5 @@
 """FaissIndex: factories, codes with exact re-scoring, errors."""
 
-import sys
 import warnings
 
 import numpy as np
@@ -11,6 +10,7 @@ from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import clustered, same, share
 
+pytest.importorskip("faiss")
 ROWS, LABELS = clustered(1500)
 QUERIES, CLASSES = clustered(40, seed=1)
 
@@ -25,12 +25,6 @@ FACTORIES = [
     ("RaBitQ", None, 0.95),
     ("IVF16,RaBitQ", "nprobe=8", 0.9),
 ]
-
-
-@pytest.fixture(autouse=True)
-def needs_faiss(request):
-    if "without" not in request.node.name:
-        pytest.importorskip("faiss")
 
 
 @pytest.mark.parametrize(("factory", "parameters", "recall"), FACTORIES)
@@ -166,9 +160,3 @@ def test_an_unreadable_engine_file_is_refused(tmp_path):
         write_checksums(file.parent)
         with pytest.raises(ValueError, match=message):
             FaissIndex.load(tmp_path / "index")
-
-
-def test_without_faiss_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match=r"keras-gsp\[faiss\]"):
-        FaissIndex(np.eye(3))

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 
 import keras
 import numpy as np
@@ -252,6 +253,18 @@ def test_neighbors_within_the_threshold_match(kind, tmp_path):
     assert index.search(queries).is_match is None
     with pytest.raises(TypeError, match="match=0.5"):
         index.match = 0.5
+
+
+def test_a_missing_engine_names_what_to_install(monkeypatch, tmp_path):
+    for module, extra, make in (
+        ("faiss", "faiss", FaissIndex),
+        ("scann", "ann", ScannIndex),
+        ("milvus_lite", "milvus", lambda: MilvusIndex(tmp_path / "a.db", "a")),
+        ("pymilvus", "milvus", lambda: MilvusIndex(tmp_path / "a.db", "a")),
+    ):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(ImportError, match=rf"keras-gsp\[{extra}\]"):
+            make()
 
 
 ROWS = random_rows(3)

@@ -1,7 +1,6 @@
 """ScannIndex: settings, updates, exports with a measured recall."""
 
 import importlib.util
-import sys
 
 import keras
 import numpy as np
@@ -85,11 +84,7 @@ def test_too_few_items_for_a_tree_are_searched_exactly(tmp_path):
         same(one.search(QUERIES, 5), exact.search(QUERIES, 5))
 
 
-def test_without_scann_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scann", None)
-    with pytest.raises(ImportError, match=r"keras-gsp\[ann\]"):
-        ScannIndex(np.eye(3))
-    # Only large galleries get a tree.
+def test_only_large_galleries_get_a_tree():
     assert automatic_settings(100, 10) == {"score_brute_force": {}}
     large = automatic_settings(250_000, 50)
     assert large["tree"]["num_leaves"] == 500

@@ -1,7 +1,5 @@
 """Threads that search while one changes the index read whole states."""
 
-import copy
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -82,12 +80,3 @@ def test_several_writers_lose_nothing(kind, tmp_path):
     expected = ExactIndex(rows[4:], np.arange(4, 40), np.arange(4, 40))
     index.delete([1000])
     same(index.search(rows, 1), expected.search(rows, 1))
-
-
-def test_an_index_can_be_copied_to_another_process():
-    index = ExactIndex(random_rows(5), list("abcde"))
-    index.search(random_rows(5), 1)
-    for one in (pickle.loads(pickle.dumps(index)), copy.deepcopy(index)):
-        one.delete([0])
-        assert len(index) == 5 and len(one) == 4
-        assert one.search(random_rows(5)[1], 1).labels.tolist() == [["b"]]

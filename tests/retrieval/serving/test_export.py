@@ -197,23 +197,6 @@ def encoder():
     )
 
 
-def test_an_existing_export_is_replaced_only_on_request(encoder, tmp_path):
-    path = tmp_path / "encoder"
-    export_encoder(encoder, path)
-    with pytest.raises(FileExistsError, match="overwrite=True"):
-        export_encoder(encoder, path)
-    bad = {"bad": object()}
-    with pytest.raises(TypeError):
-        export_encoder(encoder, path, metadata=bad, overwrite=True)
-    export_encoder(encoder, path, metadata={"second": 1}, overwrite=True)
-    assert verified_facts(path)["second"] == 1
-    (path / "photos").mkdir()
-    (path / "photos" / "precious.png").write_text("data")
-    with pytest.raises(FileExistsError, match="precious.png"):
-        export_encoder(encoder, path, overwrite=True)
-    assert (path / "photos" / "precious.png").read_text() == "data"
-
-
 def test_bad_exports_are_refused(encoder, tmp_path):
     flat = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
     pool = keras.layers.GlobalAveragePooling2D()
