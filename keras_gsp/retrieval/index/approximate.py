@@ -1,6 +1,7 @@
 """Approximate search: an engine proposes candidates, exact distances rank."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,16 @@ from keras_gsp.ops.neighbors import PRODUCT_NUMBERS, SPARE_CANDIDATES
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import GalleryIndex, ranked
 from keras_gsp.retrieval.index.gallery import Gallery
-from keras_gsp.retrieval.index.search_recall import warn_of_low_recall
+from keras_gsp.retrieval.index.search_recall import (
+    OWN_QUERIES,
+    warn_of_low_recall,
+)
 from keras_gsp.retrieval.index.where import is_selected
 
 # A filter that passes at most this many items is searched exactly.
 FEW_SELECTED = 50_000
+# Rows of the engine, where it has some that the gallery has not.
+ROWS = "engine_rows.npy"
 
 
 class Engine:
@@ -53,7 +59,7 @@ class ApproximateIndex(GalleryIndex):
     """Base of the indexes whose engine proposes candidates.
 
     The engine keeps deleted items, which a search skips, until it is built
-    again: when they are the majority, or when the index is saved. Clusters and
+    again: when they are the majority. Clusters and
     codes are learned again whenever the items have doubled. Too few items to
     learn from are searched exactly, with a warning. Readers see gallery, rows
     and engine of one moment.
@@ -80,32 +86,30 @@ class ApproximateIndex(GalleryIndex):
         with self._threads.reading():
             gallery = self.gallery
             selected = is_selected(where, gallery.columns)
-            passing = np.arange(len(gallery))
+            num_passing = len(gallery)
             shown, is_few = min(k, len(gallery)), False
             if selected is not None:
-                passing = np.flatnonzero(selected)
-                is_few = len(passing) <= max(FEW_SELECTED, shown)
+                num_passing = int(selected.sum())
+                is_few = num_passing <= max(FEW_SELECTED, shown)
             engine = self._engine
             if engine is None or is_few:
                 return super()._found(queries, k, excluded, where, column)
-            # Position of each row of the engine; -1: it must not be returned.
+            passing = partial(_passing, self._rows, selected)
             num_rows = len(engine)
-            places = np.full(num_rows, -1)
-            places[self._rows[passing]] = passing
             needed = max(
                 shown + 1 + SPARE_CANDIDATES, engine.num_rescored(shown)
             )
-            needed = min(needed, len(passing))
-            asked = -(-needed * num_rows // len(passing))
+            needed = min(needed, num_passing)
+            asked = -(-needed * num_rows // num_passing)
             step = max(1, PRODUCT_NUMBERS // asked)
             parts = [
-                _passing(engine, some, asked, needed, places, options)
+                _candidates(engine, some, asked, needed, passing, options)
                 for some in blocks_of(queries, step)
             ]
             candidates = np.concatenate(parts)
             distances, indices = ranked(gallery, queries, candidates, excluded)
             is_tied = distances[:, -1] == distances[:, shown - 1]
-            is_tied &= (indices[:, -1] >= 0) & (shown < needed < len(passing))
+            is_tied &= (indices[:, -1] >= 0) & (shown < needed < num_passing)
             distances, indices = distances[:, :shown], indices[:, :shown]
             # Clusters may hold too few items for k groups.
             is_short = (indices[:, -1] < 0) & (column is not None)
@@ -156,33 +160,48 @@ class ApproximateIndex(GalleryIndex):
             self._rows = np.arange(len(gallery))
             self._num_built = len(gallery)
         if engine is not None and not engine.finds_all:
-            warn_of_low_recall(self, self.remedy)
+            some = np.linspace(0, len(gallery) - 1, OWN_QUERIES).astype(int)
+            own = gallery.vectors(np.unique(some))
+            warn_of_low_recall(self, own, self.remedy)
 
     def _read_engine(self, folder, facts):
         if facts.get("is_trained", True):
             self._engine = self._read(folder, facts)
-            if len(self._engine) != len(self):
+            self._rows = np.arange(len(self))
+            if (folder / ROWS).exists():
+                self._rows = np.load(folder / ROWS, allow_pickle=False)
+            fits = len(self._engine) > self._rows.max(initial=-1)
+            if len(self._rows) != len(self) or not fits:
                 raise ValueError(
                     "The engine's file must fit its gallery. Received: "
                     f"{len(self._engine)} and {len(self)} items."
                 )
-            self._rows = np.arange(len(self))
             self._num_built = len(self)
 
     def _write_engine(self, folder):
-        if self._engine is not None and len(self._engine) != len(self):
-            self._rebuild(self.gallery)
         if self._engine is None:
             return {"is_trained": False}
+        if len(self._engine) != len(self):
+            np.save(folder / ROWS, self._rows)
         return self._engine.write(folder)
 
 
-def _passing(engine, queries, asked, needed, places, options):
+def _passing(gallery_rows, selected, rows):
+    """Positions of rows of an engine, -1 for what must not be returned."""
+    found = np.searchsorted(gallery_rows, rows)
+    found = np.minimum(found, len(gallery_rows) - 1)
+    is_passing = gallery_rows[found] == rows
+    if selected is not None:
+        is_passing &= selected[found]
+    return np.where(is_passing, found, -1)
+
+
+def _candidates(engine, queries, asked, needed, passing, options):
     """Positions of the first candidates that pass, (queries, needed)."""
-    num_rows = len(places)
+    num_rows = len(engine)
     while True:
         rows = engine.proposed(queries, asked, **options)
-        found = np.where(rows < 0, -1, places[rows])
+        found = passing(rows)
         counts = (found >= 0).sum(axis=1)
         # Fewer than asked for: the engine has no more.
         is_done = (counts >= needed) | (rows < 0).any(axis=1)

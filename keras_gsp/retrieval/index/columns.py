@@ -41,6 +41,8 @@ class Rows:
 
     def appended(self, values: np.ndarray) -> "Rows":
         """Returns these values and more of the same type."""
+        if not len(values):
+            return self
         (array, taken), start = self._room, len(self)
         end = start + len(values)
         grown = Rows.__new__(Rows)
@@ -57,6 +59,10 @@ class Rows:
         grown.values = array[:end]
         grown.values.flags.writeable = False
         return grown
+
+    def only(self, is_left: np.ndarray) -> "Rows":
+        """Returns the values of a mask."""
+        return Rows(self.values[is_left])
 
 
 def as_rows(rows: Any, name: str) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Indexes of a gallery in memory, and exact search in bounded memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -110,6 +110,47 @@ class GalleryIndex(SearchIndex):
         index.space = space_fingerprint(encoder)
         return index
 
+    @classmethod
+    def from_shards(cls, shards: Iterable[tuple], **options: Any) -> Self:
+        """Indexes a collection shard by shard.
+
+        All float32 embeddings are never in memory together, and an engine is
+        built once, of all items.
+
+        Args:
+            shards: tuples (embeddings, labels, ids), perhaps with attributes,
+                as for the class.
+            **options: the other keyword arguments of the class.
+
+        Raises:
+            TypeError, ValueError: what `upsert` refuses.
+
+        Example:
+
+        ```python
+        rows = np.random.default_rng(0).normal(size=(2, 50, 8))
+        index = gsp.retrieval.ExactIndex.from_shards(
+            (
+                (shard, ["cat"] * 50, np.arange(50) + 50 * number)
+                for number, shard in enumerate(rows)
+            ),
+            storage="float16",
+        )
+        assert len(index) == 100
+        ```
+        """
+        augmentation = options.pop("augmentation", None)
+        index = cls(**options)
+        gallery = index.gallery
+        for embeddings, labels, ids, *attributes in shards:
+            items = checked_items(
+                embeddings, labels, ids, *attributes or [None]
+            )
+            gallery, _ = gallery.with_items(*items, replaces=False)
+        index._publish(gallery, np.zeros(0, "int64"))
+        index.augmentation = augmentation
+        return index
+
     @property
     def embedding_size(self) -> int | None:
         """Size of the embeddings, `None` while the index is empty."""
@@ -123,7 +164,8 @@ class GalleryIndex(SearchIndex):
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, in the order of the gallery."""
-        return as_numpy(self.gallery.ids.copy())
+        ids = self.gallery.ids[:]
+        return as_numpy(ids) if ids.dtype == object else ids.copy()
 
     def items(self, ids: Any) -> Items:
         """Returns items as `upsert` takes them; see `SearchIndex.items`."""
@@ -236,6 +278,9 @@ class GalleryIndex(SearchIndex):
         return self._neighbors(distances[:, :k], ids, labels, indices, groups)
 
     def _change(self, gallery, removed):
+        if self._augmented is None:
+            self._publish(gallery, removed)
+            return
         num_left = len(self.gallery) - len(removed)
         parts = self.gallery.ids[removed], gallery.ids[num_left:]
         ids = np.concatenate([one for one in parts if len(one)] or parts[:1])

@@ -22,6 +22,10 @@ RESCORED_PER_NEIGHBOR, LEAST_RESCORED = 10, 100
 # Default width of a graph search, at least: faiss's own 16 misses one in six of
 # 100 neighbors among 3,000 items.
 LEAST_WIDTH = 64
+# Rows that codes are learned from, at most, and for each cluster.
+TRAINING_ROWS, CLUSTER_ROWS = 2**18, 64
+# Rows that are added at once.
+ADDED_ROWS = 2**16
 
 
 class FaissIndex(ApproximateIndex):
@@ -105,13 +109,18 @@ class FaissIndex(ApproximateIndex):
         _set_parameters(engine, parameters)
 
     def _built(self, gallery):
-        rows = gallery.embeddings
-        faiss_index = _made(rows.shape[1], self.factory)
+        faiss_index = _made(gallery.embedding_size, self.factory)
         # Products of numbers around zero round less.
         engine = FaissEngine(faiss_index, gallery.origin, self)
         engine.learns = not faiss_index.is_trained
-        faiss_index.train(engine.from_origin(rows))
-        engine.append(rows)
+        if engine.learns:
+            clusters = import_faiss().try_extract_index_ivf(faiss_index)
+            count = CLUSTER_ROWS * getattr(clusters, "nlist", 0)
+            count = min(len(gallery), max(count, TRAINING_ROWS))
+            some = np.linspace(0, len(gallery) - 1, count).astype("int64")
+            faiss_index.train(engine.from_origin(gallery.vectors(some)))
+        for rows, _ in gallery.blocks(ADDED_ROWS):
+            faiss_index.add(np.ascontiguousarray(rows))
         return engine
 
     def _read(self, folder, facts):

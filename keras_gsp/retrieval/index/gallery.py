@@ -20,6 +20,7 @@ from keras_gsp.retrieval.index.columns import (
     joined,
     refuse_repeated,
 )
+from keras_gsp.retrieval.index.texts import Texts
 
 # Rows of a part to which no more are added; their copies stay small.
 FULL_PART = 2**16
@@ -87,17 +88,18 @@ class Gallery:
     Attributes:
         stored: "id", "label" and the attributes, which may grow.
         low: smallest value of each coordinate so far, (size,); high: largest.
-        by_id: for looking ids up, the order of the ids of consecutive runs of
-            items; a run is more than twice as long as the next one.
+        by_id: for looking ids up, the order of the ids (of strings, of their
+            hashes) of consecutive runs of items; a run is more than twice as
+            long as the next one. `None`: sorted when it is needed.
     """
 
     storage: str
     parts: tuple[StoredVectors, ...]
-    stored: dict[str, Rows]
+    stored: dict[str, Rows | Texts]
     low: np.ndarray
     high: np.ndarray
     num_added: int
-    by_id: tuple[np.ndarray, ...]
+    by_id: tuple[np.ndarray, ...] | None = None
 
     def __post_init__(self) -> None:
         check_choice("float32", "float16", storage=self.storage)
@@ -106,23 +108,23 @@ class Gallery:
         return len(self.ids)
 
     @property
-    def columns(self) -> dict[str, np.ndarray]:
-        """The id, the label and attributes, (items,), strings as objects."""
+    def columns(self) -> dict[str, Any]:
+        """The id, the label and attributes, (items,): arrays or `Texts`."""
         return {name: rows.values for name, rows in self.stored.items()}
 
     @property
-    def ids(self) -> np.ndarray:
-        """Ids of the items, (items,), integers or strings."""
+    def ids(self) -> Any:
+        """Ids of the items, (items,), integers or `Texts`."""
         return self.stored["id"].values
 
     @property
-    def labels(self) -> np.ndarray:
-        """Labels of the items, (items,), numbers or strings."""
+    def labels(self) -> Any:
+        """Labels of the items, (items,), numbers or `Texts`."""
         return self.stored["label"].values
 
     @property
-    def attributes(self) -> dict[str, np.ndarray]:
-        """Attributes by name, (items,), numbers or strings."""
+    def attributes(self) -> dict[str, Any]:
+        """Attributes by name, (items,), numbers or `Texts`."""
         names = [name for name in self.columns if name not in RESERVED]
         return {name: self.columns[name] for name in names}
 
@@ -186,16 +188,18 @@ class Gallery:
     ) -> "Gallery":
         """Adds checked items, whose coordinates lie in [low, high]."""
         start = len(self)
-        stored = {name: Rows(values) for name, values in columns.items()}
+        stored: dict[str, Rows | Texts]
         if start:
             stored = {
                 name: joined(old, columns[name], name)
                 for name, old in self.stored.items()
             }
-        runs, first = list(self.by_id), start
+        else:
+            stored = {name: stored_column(one) for name, one in columns.items()}
+        runs, first = list(self._runs), start
         while runs and len(runs[-1]) <= 2 * (start + len(rows) - first):
             first -= len(runs.pop())
-        order = np.argsort(stored["id"].values[first:], kind="stable")
+        order = np.argsort(keys_of(stored["id"])[first:], kind="stable")
         if len(self.low):
             low, high = np.minimum(low, self.low), np.maximum(high, self.high)
         parts = [part for part in self.parts if len(part)]
@@ -222,14 +226,12 @@ class Gallery:
             inside = left[start : start + len(part)]
             start += len(part)
             parts.append(part if inside.all() else part.only(inside))
-        stored = {
-            name: Rows(values[left]) for name, values in self.columns.items()
-        }
+        stored = {name: one.only(left) for name, one in self.stored.items()}
         # An empty part keeps the size.
         kept = [part for part in parts if len(part)] or parts[:1]
-        starts = np.cumsum([0, *map(len, self.by_id)])
+        starts = np.cumsum([0, *map(len, self._runs)])
         runs = []
-        for start, run in zip(starts, self.by_id, strict=False):
+        for start, run in zip(starts, self._runs, strict=False):
             inside = left[start : start + len(run)]
             runs.append((np.cumsum(inside) - 1)[run[inside[run]]])
         changed = dataclasses.replace(
@@ -301,6 +303,12 @@ class Gallery:
             start += len(part)
         return vectors
 
+    @cached_property
+    def _runs(self):
+        if self.by_id is not None or not len(self):
+            return self.by_id or ()
+        return (np.argsort(keys_of(self.stored["id"]), kind="stable"),)
+
     def _places_of(self, ids):
         """Positions of ids of the gallery's kind, -1 for unknown ones."""
         if not len(self):
@@ -310,13 +318,22 @@ class Gallery:
             # int64 beside uint64: no float64, where large ids collide.
             is_known = ids >= 0 if ids.dtype.kind == "i" else ids <= INT64.max
             ids = np.where(is_known, ids, 0).astype(self.ids.dtype)
+        keys, wanted = keys_of(self.stored["id"]), keys_of(stored_column(ids))
         positions, start = np.full(len(ids), -1), 0
-        for run in self.by_id:
-            here = self.ids[start : start + len(run)]
-            places = np.searchsorted(here, ids, sorter=run)
-            rows = run[np.minimum(places, len(run) - 1)]
-            is_row = is_known & (here[rows] == ids)
-            positions[is_row] = start + rows[is_row]
+        for run in self._runs:
+            here = keys[start : start + len(run)]
+            places = np.searchsorted(here, wanted, sorter=run)
+            is_left = is_known & (places < len(run))
+            while is_left.any():
+                # Different strings that share a hash stand side by side.
+                left = np.flatnonzero(is_left)
+                rows = run[places[left]]
+                is_left[left] = here[rows] == wanted[left]
+                is_row = is_left[left] & (self.ids[start + rows] == ids[left])
+                positions[left[is_row]] = start + rows[is_row]
+                is_left[left[is_row]] = False
+                places += 1
+                is_left &= places < len(run)
             start += len(run)
         return positions
 
@@ -324,5 +341,16 @@ class Gallery:
 def empty_gallery(storage: str) -> Gallery:
     """A gallery of no items."""
     nothing = np.zeros(0, "int64")
-    stored = {"id": Rows(nothing), "label": Rows(np.zeros(0, object))}
-    return Gallery(storage, (), stored, nothing, nothing, 0, ())
+    stored: dict[str, Rows | Texts]
+    stored = {"id": Rows(nothing), "label": Texts.of([])}
+    return Gallery(storage, (), stored, nothing, nothing, 0)
+
+
+def stored_column(values: np.ndarray) -> Rows | Texts:
+    """Returns a checked column as a gallery keeps it."""
+    return Texts.of(values) if values.dtype == object else Rows(values)
+
+
+def keys_of(column: Rows | Texts) -> np.ndarray:
+    """Returns integers by which ids are looked up, (items,)."""
+    return column.hashes if isinstance(column, Texts) else column.values

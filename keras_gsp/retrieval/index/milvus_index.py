@@ -24,7 +24,10 @@ from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.neighbors import nearest_of
 from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.search_index import KEPT, Items, SearchIndex
-from keras_gsp.retrieval.index.search_recall import warn_of_low_recall
+from keras_gsp.retrieval.index.search_recall import (
+    OWN_QUERIES,
+    warn_of_low_recall,
+)
 from keras_gsp.retrieval.index.where import Where, as_list, milvus_expression
 
 _milvus = partial(needed, user="MilvusIndex", install="'keras-gsp[milvus]'")
@@ -139,7 +142,9 @@ class MilvusIndex(SearchIndex):
             with self._threads.alone():
                 self._build(settings)
             if settings["index_type"] != "FLAT":
-                warn_of_low_recall(self, "Take FLAT, or a larger `ef`")
+                ids = self.ids()
+                own = self.items(ids[:: -(-len(ids) // OWN_QUERIES)])[0]
+                warn_of_low_recall(self, own, "Take FLAT, or a larger `ef`")
 
     def delete(self, ids: Any) -> int:
         """Removes items and returns their number; unknown ids are ignored."""

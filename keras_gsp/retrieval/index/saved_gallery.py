@@ -1,6 +1,5 @@
 """Saving and loading a gallery: plain arrays, JSON and checksums."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.retrieval.index.columns import checked_items
-from keras_gsp.retrieval.index.gallery import empty_gallery
+from keras_gsp.retrieval.index.columns import Rows
+from keras_gsp.retrieval.index.gallery import Gallery, StoredVectors
 from keras_gsp.retrieval.index.search_index import KEPT
+from keras_gsp.retrieval.index.texts import Texts
 from keras_gsp.retrieval.saved_files import INDEX, verified_facts
 from keras_gsp.storage.checksums import write_checksums
 
 FORMAT = 5
-# Names of files that are no UTF-8 have surrogates.
-ENCODING = "utf-8", "surrogatepass"
 KEPT_IN_FILES = KEPT | {"preprocessing": ("preprocessing", Preprocessing)}
 # Rows that are written at once.
 WRITTEN_ROWS = 2**16
@@ -30,12 +28,9 @@ def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
     gallery = index.gallery
     for name, array in gallery.columns.items():
         file = {"id": "ids", "label": "labels"}.get(name, f"attribute.{name}")
-        if array.dtype == object:
-            # One after the other, as UTF-8, and where each ends.
-            texts = [text.encode(*ENCODING) for text in array]
-            ends = np.cumsum([len(text) for text in texts], dtype="int64")
-            np.save(folder / f"{file}.ends.npy", ends, allow_pickle=False)
-            array = np.frombuffer(b"".join(texts), "uint8")
+        if isinstance(array, Texts):
+            np.save(folder / f"{file}.ends.npy", array.ends, allow_pickle=False)
+            array = array.content
         np.save(folder / f"{file}.npy", array, allow_pickle=False)
     _write_vectors(gallery, folder)
     facts = facts | {
@@ -88,7 +83,6 @@ def read_gallery(
 
 
 def _read(folder, facts, is_mapped):
-    gallery = empty_gallery(facts["storage"])
     names = facts["attributes"]
     if not all(str(name).isidentifier() for name in names):
         # A name must not lead to a file elsewhere.
@@ -98,13 +92,18 @@ def _read(folder, facts, is_mapped):
         return np.load(folder / f"{name}.npy", mode, allow_pickle=False)
 
     def column(name):
-        if not (folder / f"{name}.ends.npy").exists():
-            return loaded(name)
-        content, ends = loaded(name).tobytes(), loaded(f"{name}.ends").tolist()
-        pairs = zip([0, *ends[:-1]], ends, strict=True)
-        return [content[start:end].decode(*ENCODING) for start, end in pairs]
+        values = Rows(loaded(name, mode))
+        if (folder / f"{name}.ends.npy").exists():
+            values = Texts(values, Rows(loaded(f"{name}.ends", mode)))
+            ends, size = values.ends, len(values.content)
+            if (np.diff(ends, prepend=0, append=size) < 0).any():
+                raise ValueError(f"{name}.ends must rise to {size}")
+        if len(values) != count:
+            raise ValueError(f"{name} must have {count} entries")
+        return values
 
-    values = loaded("embeddings", "r" if is_mapped else None)
+    mode = "r" if is_mapped else None
+    values = loaded("embeddings", mode)
     count, size = expected = facts["items"], facts["embedding_size"]
     if values.shape != expected or values.dtype != facts["storage"]:
         raise ValueError(
@@ -112,15 +111,12 @@ def _read(folder, facts, is_mapped):
             f"not {values.shape} {values.dtype}"
         )
     low, high = (np.array(facts[name], "f4") for name in ("low", "high"))
-    # Rows of zeros in place of the vectors: only the columns are checked.
-    _, columns = checked_items(
-        np.zeros((count, 1), "f4"),
-        column("labels"),
-        column("ids"),
-        {name: column(f"attribute.{name}") for name in names},
+    stored = {"id": column("ids"), "label": column("labels")}
+    stored |= {name: column(f"attribute.{name}") for name in names}
+    parts = (StoredVectors(Rows(values)),)
+    return Gallery(
+        facts["storage"], parts, stored, low, high, int(facts["added"])
     )
-    gallery = gallery.appended(values, columns, low, high)
-    return dataclasses.replace(gallery, num_added=int(facts["added"]))
 
 
 def _write_vectors(gallery, folder):

@@ -69,11 +69,10 @@ def search_recall(
     return compared(exact, found, labels, num_positives, int(k))
 
 
-def warn_of_low_recall(index: SearchIndex, remedy: str) -> None:
+def warn_of_low_recall(
+    index: SearchIndex, rows: np.ndarray, remedy: str
+) -> None:
     """Warns if own items miss too many of their 10 nearest, ties alike."""
-    ids = index.ids()
-    step = max(1, len(ids) // OWN_QUERIES)
-    rows = index.items(ids[::step][:OWN_QUERIES])[0]
     exact = index.search_exactly(rows, 10).distances
     found = index.search(rows, 10).distances
     last = np.where(np.isfinite(exact), exact, -1.0).max(axis=1, keepdims=True)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._labels import as_host_array, composed
+from keras_gsp.retrieval.index.columns import blocks_of
+from keras_gsp.retrieval.index.texts import BLOCK, Texts
 
 Where = Mapping[str, Any]
 # What Milvus's filters read in a string.
@@ -26,7 +28,7 @@ def as_list(values: Any, name: str = "ids") -> list[Any]:
 
 
 def is_selected(
-    where: Where | None, columns: Mapping[str, np.ndarray]
+    where: Where | None, columns: Mapping[str, np.ndarray | Texts]
 ) -> np.ndarray | None:
     """Returns which items pass, (items,) booleans; `None` without a filter."""
     if where is None or where == {}:
@@ -41,18 +43,19 @@ def is_selected(
         if test == "in":
             passed &= _is_one_of(column, value)
         else:
-            passed &= column >= value if test == ">=" else column < value
+            rows = np.flatnonzero(passed)
+            for some in blocks_of(rows, BLOCK):
+                values = column[some]
+                passed[some] = (
+                    values >= value if test == ">=" else values < value
+                )
     return passed
 
 
 def _is_one_of(column, values):
-    if column.dtype != object:
-        return np.isin(column, np.array(values, column.dtype))
-    if len(values) == 1:
-        return column == values[0]
-    chosen = set(values)
-    tests = (text in chosen for text in column)
-    return np.fromiter(tests, bool, len(column))
+    if isinstance(column, Texts):
+        return column.is_one_of(set(values))
+    return np.isin(column, np.array(values, column.dtype))
 
 
 def milvus_expression(

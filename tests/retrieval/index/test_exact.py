@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from keras_gsp.retrieval import ExactIndex
+from keras_gsp.retrieval.index.texts import Texts
 from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import (
     check_sorted,
@@ -131,7 +132,7 @@ def test_one_long_string_widens_no_others(tmp_path):
     for given in (texts, np.array(texts, object)):
         index = ExactIndex(rows, given, ids, attributes={"caption": given})
         for column in index.gallery.columns.values():
-            assert column.nbytes < 1e6
+            assert column.content.nbytes + column.ends.nbytes < 1e6
     index.save(tmp_path / "index", overwrite=True)
     files = tmp_path.rglob("*.npy")
     assert sum(file.stat().st_size for file in files) < 2e6
@@ -141,6 +142,43 @@ def test_one_long_string_widens_no_others(tmp_path):
         found = saved.search(rows[-1], 2)
         assert found.labels[0, 0] == found.ids[0, 0] == long
         assert saved.items([long])[1].tolist() == [long]
+
+
+def test_a_column_of_strings_is_as_a_list(monkeypatch):
+    monkeypatch.setattr("keras_gsp.retrieval.index.texts.BLOCK", 3)
+    words = ["", "caf\u00e9", "x" * 70, "", "b", "\udc80", "b\0c", "a"]
+    for start in range(len(words)):
+        column = Texts.of(words[:start]).appended(words[start:])
+        assert column.tolist() == words and column[-1] == words[-1]
+        assert column[2:5].tolist() == words[2:5]
+        assert column[np.array([[7, -1], [0, 2]])].tolist() == [
+            [words[7], words[-1]],
+            [words[0], words[2]],
+        ]
+        is_left = np.arange(len(words)) % 3 > 0
+        left = [word for word, one in zip(words, is_left, strict=True) if one]
+        assert column.only(is_left).tolist() == left
+        assert column.only(is_left).appended(["z"]).tolist() == [*left, "z"]
+        assert column.is_one_of(["", "a", "no"]).tolist() == [
+            word in ("", "a") for word in words
+        ]
+
+
+def test_ids_are_told_apart_that_share_a_hash(monkeypatch):
+    monkeypatch.setattr(
+        "keras_gsp.retrieval.index.texts._hashes",
+        lambda content, ends: np.diff(ends, prepend=0).astype("uint64"),
+    )
+    rows, ids = random_rows(6), ["b", "a", "cc", "c", "aa", "d"]
+    index = ExactIndex(rows, ids, ids)
+    assert index.items(["d", "e", "aa", "a", "eee", ""])[2].tolist() == [
+        "d",
+        "aa",
+        "a",
+    ]
+    assert index.count({"label": ["a", "cc", "e"]}) == 2
+    assert index.delete(["a", "e", "d"]) == 2
+    assert index.items(ids)[2].tolist() == ["b", "cc", "c", "aa"]
 
 
 def test_strings_of_any_file_name_are_kept(tmp_path):

@@ -87,6 +87,41 @@ def test_too_few_items_to_train_are_searched_exactly(factory, tmp_path):
     assert len(FaissIndex.load(tmp_path / "index")) == 920
 
 
+def test_an_index_of_shards_builds_its_engine_once(monkeypatch):
+    monkeypatch.setattr(f"{FaissIndex.__module__}.TRAINING_ROWS", 700)
+    options = {"factory": "IVF8,SQ8", "parameters": "nprobe=8", "rescore": 50}
+    labels, ids = np.arange(1500) % 3, np.char.mod("i%d", np.arange(1500))
+    shards = (
+        (ROWS[some], labels[some], ids[some], {"row": np.arange(1500)[some]})
+        for some in np.split(np.arange(1500), [100, 101, 1400])
+    )
+    index = FaissIndex.from_shards(shards, storage="float16", **options)
+    whole = FaissIndex(
+        ROWS, labels, ids, attributes={"row": range(1500)}, **options
+    )
+    assert index.search(ROWS[7], 1).ids == "i7"
+    assert index._num_built == len(index._engine) == len(whole)
+    where = {"row": slice(700)}
+    for one in (index, whole):
+        assert one.count(where) == 700 and one.count({"label": 1}) == 500
+    found, exact = index.search(QUERIES, 5), whole.search_exactly(QUERIES, 5)
+    assert share(found, exact) > 0.98
+
+
+def test_saving_after_changes_does_not_build_again(tmp_path, monkeypatch):
+    index = FaissIndex(ROWS[:1400], factory="IVF8,Flat", parameters="nprobe=8")
+    index.delete(range(0, 700, 7))
+    index.upsert(ROWS[1400:], None, np.arange(1, 101))
+    index.save(tmp_path / "index")
+    monkeypatch.setattr(FaissIndex, "_built", None)
+    loaded = FaissIndex.load(tmp_path / "index", mmap=True)
+    for one in (index, loaded):
+        assert len(one) == 1314 < len(one._engine)
+        same(one.search(QUERIES, 5), index.search_exactly(QUERIES, 5))
+    loaded.delete([1, 5])
+    same(loaded.search(QUERIES, 5), loaded.search_exactly(QUERIES, 5))
+
+
 def test_codes_of_an_index_that_grows_are_learned_again(tmp_path):
     index = FaissIndex(factory="SQ8")
     for i in range(40):  # the codes of one item are all alike

@@ -1,0 +1,386 @@
+"""What a gallery of ten million embeddings costs on one machine.
+
+    python -m training.research.benchmarks.large_gallery --features birds.npz --folder FOLDER --json docs/results/large_gallery.json
+
+Rows are unit vectors with the spectrum of real embeddings, a hundred of a class on
+average: the centers of classes have the covariance of those of real classes, and each
+class varies as a real one, all reduced to 128 principal components. Without
+`--features`, an `.npz` with `labels` and a matrix, coordinate k has a deviation of
+1 / sqrt(k) between classes and inside them. They are Parquet shards as
+`training.embed` writes them, with strings as ids and labels.
+
+Each engine builds shard by shard, saves, is loaded with `mmap=True` by another
+process, and searched for rows of the same classes that it does not hold. Memory is
+the peak of resident pages, pages of mapped files among them. The truth is the exact
+search in float32. Then 1 % of the rows are deleted and 1 % replaced, without a
+rebuild; "recall after" compares with the exact search in the changed index.
+
+ScaNN keeps float32 rows twice while it builds, and Milvus Lite inserts slowly:
+both hold the first `--limit` rows.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from training.embedding.collection import (
+    MANIFEST,
+    OK,
+    read_embeddings,
+    shard_name,
+    write_shard,
+)
+from training.research import report
+from training.research.report import Table
+
+LIBRARIES = {"faiss": "faiss", "scann": "scann", "milvus": "pymilvus"}
+NEIGHBORS, CLASS_ROWS, SINGLE = 10, 100, 100
+NAMES = {
+    "faiss": "faiss, codes",
+    "exact": "exact, float16",
+    "scann": "ScaNN",
+    "milvus": "Milvus Lite",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(report.CommandSettings):
+    """What to measure."""
+
+    rows: int = 10_000_000
+    """Rows of the gallery, a multiple of the shards'."""
+    limit: int = 1_000_000
+    """Rows of ScaNN and Milvus Lite."""
+    shard_rows: int = 100_000
+    embedding_size: int = 128
+    num_queries: int = 1000
+    features: Path | None = None
+    folder: Path = Path("runs/large_gallery")
+    """Shards, indexes, and what was measured before."""
+    engines: tuple[str, ...] = ("faiss", "exact", "scann", "milvus")
+    phases: tuple[str, ...] = ("shards", "build", "search", "change")
+    """What to do now; the table has what was measured before, too."""
+    factory: str = "RR128,IVF4096,RaBitQ"
+    parameters: str = "nprobe=256"
+    rescore: int = 1000
+
+    SMALL = {
+        **{"rows": 4000, "limit": 2000, "shard_rows": 1000},
+        **{"embedding_size": 16, "num_queries": 20, "factory": "IVF8,RaBitQ"},
+        **{"parameters": "nprobe=4", "engines": ("faiss", "exact")},
+    }
+
+
+class Drawn:
+    """Unit vectors of many classes, with the spectrum of real ones.
+
+    Centers of classes have the covariance of the centers of real classes. The
+    items of each vary as those of a real class, drawn with the class.
+    """
+
+    def __init__(self, features: Path | None, num_classes: int, size: int):
+        rng = np.random.default_rng(0)
+        if features is None:
+            spread = np.diag(1 / np.sqrt(1 + np.arange(size)))
+            means, self.residuals = spread * np.sqrt(size), [spread]
+        else:
+            means, self.residuals = class_moments(features, size)
+        mix = rng.standard_normal((num_classes, len(means)), "float32")
+        self.centers = mix @ (means / np.sqrt(len(means))).astype("float32")
+        self.like = rng.integers(0, len(self.residuals), num_classes)
+
+    def rows(self, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (count, size), and their classes (count,)."""
+        rng = np.random.default_rng([1, seed])
+        classes = rng.integers(0, len(self.centers), count)
+        rows = self.centers[classes]
+        for real, residuals in enumerate(self.residuals):
+            chosen = np.flatnonzero(self.like[classes] == real)
+            mix = rng.standard_normal((len(chosen), len(residuals)), "float32")
+            rows[chosen] += mix @ residuals.astype("float32")
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True), classes
+
+
+def class_moments(features: Path, size: int) -> tuple[np.ndarray, list]:
+    """Means of real classes, and roots of the covariance inside each.
+
+    Of the features' first `size` principal components.
+    """
+    with np.load(features) as arrays:
+        labels = arrays["labels"]
+        name = next(one for one in arrays.files if arrays[one].ndim == 2)
+        rows = arrays[name].astype("float64")
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    rows -= rows.mean(axis=0)
+    rows = rows @ np.linalg.svd(rows, full_matrices=False)[2][:size].T
+    groups = [rows[labels == label] for label in np.unique(labels)]
+    means = np.array([group.mean(axis=0) for group in groups])
+    residuals = [
+        (group - mean) / np.sqrt(len(group))
+        for group, mean in zip(groups, means, strict=True)
+    ]
+    return means, residuals
+
+
+def write_shards(settings: Settings) -> dict[str, Any]:
+    """Writes shards, queries and their true neighbors."""
+    import faiss
+
+    folder, size = settings.folder / "shards", settings.embedding_size
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = Drawn(settings.features, settings.rows // CLASS_ROWS, size)
+    queries, _ = drawn.rows(settings.num_queries, 2**31)
+    near = np.zeros((2, len(queries), 0))
+    shards, truths = [], {}
+    for number in tqdm(range(settings.rows // settings.shard_rows)):
+        start = number * settings.shard_rows
+        rows, classes = drawn.rows(settings.shard_rows, number)
+        texts = [
+            {
+                "id": f"{label:06d}/{start + row:09d}.jpg",
+                "label": f"{label:06d}",
+                "version": "",
+            }
+            for row, label in enumerate(classes.tolist())
+        ]
+        name = shard_name(number)
+        write_shard(folder / name, texts, rows, [OK] * len(rows))
+        shards.append({"file": name, "rows": len(rows)})
+        squares, indices = faiss.knn(queries, rows, NEIGHBORS)
+        near = np.concatenate([near, [squares, indices + start]], axis=2)
+        order = np.argsort(near[0], axis=1)[None, :, :NEIGHBORS]
+        near = np.take_along_axis(near, np.repeat(order, 2, axis=0), axis=2)
+        truths[str(start + len(rows))] = near[1].astype("int64")
+    manifest = {"num_images": settings.rows, "shards": shards}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    wanted = {str(settings.rows), str(settings.limit)}
+    truths = {name: truths[name] for name in wanted}
+    np.savez(settings.folder / "queries.npz", queries=queries, **truths)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    return {"disk": size / 1e9}
+
+
+def num_rows(engine: str, settings: Settings) -> int:
+    """Rows that an engine holds."""
+    is_limited = engine in ("scann", "milvus")
+    return settings.limit if is_limited else settings.rows
+
+
+def opened(engine: str, settings: Settings, shards: Any = None) -> Any:
+    """Builds an index of shards, or loads it without any."""
+    from keras_gsp import retrieval
+
+    path = settings.folder / engine
+    if engine == "milvus":
+        index = retrieval.MilvusIndex(f"{path}/items.db", "items")
+        for shard in shards or ():
+            index.upsert(*shard)
+        if shards is not None:
+            index.build()
+        return index
+    kind, options = {
+        "faiss": (
+            retrieval.FaissIndex,
+            {
+                "factory": settings.factory,
+                "parameters": settings.parameters,
+                "rescore": settings.rescore,
+            },
+        ),
+        "exact": (retrieval.ExactIndex, {}),
+        "scann": (retrieval.ScannIndex, {}),
+    }[engine]
+    if shards is None:
+        return kind.load(path, mmap=True)
+    return kind.from_shards(shards, storage="float16", **options)
+
+
+def build(engine: str, settings: Settings) -> dict[str, Any]:
+    """Builds and saves an index."""
+    warm_up(engine)
+    shards = read_embeddings(settings.folder / "shards")
+    count = num_rows(engine, settings) // settings.shard_rows
+    path, facts = settings.folder / engine, {}
+    index, facts["build"] = timed(
+        lambda: opened(engine, settings, islice(shards, count))
+    )
+    facts["build_memory"] = memory("VmHWM")
+    if engine != "milvus":
+        _, facts["save"] = timed(lambda: index.save(path, overwrite=True))
+        facts["save_memory"] = memory("VmHWM")
+    files = [file for file in path.rglob("*") if file.is_file()]
+    facts["disk"] = sum(file.stat().st_size for file in files) / 1e9
+    return facts
+
+
+def warm_up(engine: str) -> None:
+    """Imports what an engine needs."""
+    from keras_gsp import retrieval
+
+    retrieval.ExactIndex(np.eye(4)).search(np.eye(4), 1)
+    if engine in LIBRARIES:
+        importlib.import_module(LIBRARIES[engine])
+
+
+def search(engine: str, settings: Settings) -> dict[str, Any]:
+    """Loads and searches an index."""
+    warm_up(engine)
+    with np.load(settings.folder / "queries.npz") as arrays:
+        queries = arrays["queries"]
+        truth = arrays[str(num_rows(engine, settings))]
+    before, facts = memory("VmRSS"), {}
+    index, facts["load"] = timed(lambda: opened(engine, settings))
+    _, facts["first"] = timed(lambda: index.search(queries[-1], NEIGHBORS))
+    singles = [
+        timed(lambda row=row: index.search(row, NEIGHBORS))[1]["seconds"]
+        for row in queries[: 5 if engine == "exact" else SINGLE]
+    ]
+    facts["one"] = {"seconds": np.median(singles), "most": max(singles)}
+    near, facts["all"] = timed(lambda: index.search(queries, NEIGHBORS))
+    rows = [
+        [int(one[-13:-4] or -1) for one in row] for row in near.ids.tolist()
+    ]
+    facts["recall"] = share_found(rows, truth)
+    return facts | {
+        "memory": memory("VmHWM"),
+        "own_memory": memory("RssAnon"),
+        "memory_before": before,
+    }
+
+
+def change(engine: str, settings: Settings) -> dict[str, Any]:
+    """Deletes and replaces 1 % of the rows each."""
+    with np.load(settings.folder / "queries.npz") as arrays:
+        queries = arrays["queries"][:SINGLE]
+    rows, labels, ids = next(read_embeddings(settings.folder / "shards"))
+    count = min(num_rows(engine, settings) // 100, len(rows) // 2)
+    index, facts = opened(engine, settings), {"rows": count}
+    drawn = Drawn(settings.features, settings.rows // CLASS_ROWS, rows.shape[1])
+    rows, _ = drawn.rows(count, 2**31 + 1)
+    _, facts["delete"] = timed(lambda: index.delete(ids[:count]))
+    changed = labels[-count:], ids[-count:]
+    _, facts["upsert"] = timed(lambda: index.upsert(rows, *changed))
+    near = index.search(queries, NEIGHBORS).ids.tolist()
+    true = index.search_exactly(queries, NEIGHBORS).ids
+    return facts | {
+        "recall": share_found(near, true),
+        "memory": memory("VmHWM"),
+    }
+
+
+def share_found(near: Any, truth: np.ndarray) -> float:
+    """Recall of lists of neighbors."""
+    pairs = zip(near, truth, strict=True)
+    return float(np.mean([np.isin(true, own).mean() for own, true in pairs]))
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """What a call returns, its seconds, and those of all processors."""
+    start, processor = time.perf_counter(), time.process_time()
+    returned = call()
+    seconds = time.perf_counter() - start
+    processor = time.process_time() - processor
+    load = os.getloadavg()[0]
+    return returned, {"seconds": seconds, "processor": processor, "load": load}
+
+
+def memory(name: str) -> float:
+    """A number of Linux about this process, in GB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    words = next(line.split() for line in lines if line.startswith(name))
+    return int(words[1]) * 1024 / 1e9
+
+
+def measure(settings: Settings) -> Iterator[Table]:
+    """Measures the phases, each engine in a process of its own."""
+    if settings.smoke:
+        settings = replace(settings, folder=settings.folder / "smoke")
+    path = settings.folder / "facts.json"
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    steps = {"build": build, "search": search, "change": change}
+    for phase in settings.phases:
+        if phase == "shards":
+            facts[phase] = report.in_own_process(write_shards, settings)
+        else:
+            for engine in settings.engines:
+                facts.setdefault(engine, {})[phase] = report.in_own_process(
+                    steps[phase], engine, settings
+                )
+        settings.folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(facts, indent=1))
+    yield table(settings, facts)
+
+
+def table(settings: Settings, facts: dict[str, Any]) -> Table:
+    """What was measured, a column for each engine."""
+    engines = [engine for engine in NAMES if engine in facts]
+    rows = [
+        ["rows", *(f"{num_rows(e, settings):,}" for e in engines), ""],
+    ]
+
+    def add(name, phase, text, aim=""):
+        cells = []
+        for engine in engines:
+            try:
+                cells.append(text(facts[engine][phase]))
+            except KeyError:
+                cells.append("")
+        rows.append([name, *cells, aim])
+
+    def minutes(one):
+        return f"{one['seconds'] / 60:.1f} ({one['processor'] / 60:.1f})"
+
+    add(
+        "build, minutes (of processors)",
+        "build",
+        lambda f: minutes(f["build"]),
+        "30",
+    )
+    add("load meanwhile", "build", lambda f: f"{f['build']['load']:.1f}")
+    add(
+        "memory to build, GB",
+        "build",
+        lambda f: f"{f['build_memory']:.1f}",
+        "6",
+    )
+    add("save, s", "build", lambda f: f"{f['save']['seconds']:.0f}")
+    add("on disk, GB", "build", lambda f: f"{f['disk']:.1f}")
+    add("load, s", "search", lambda f: f"{f['load']['seconds']:.1f}", "5")
+    add(
+        "first query, ms",
+        "search",
+        lambda f: f"{1e3 * f['first']['seconds']:.0f}",
+    )
+    add(
+        "one query, ms",
+        "search",
+        lambda f: f"{1e3 * f['one']['seconds']:.1f}",
+        "30",
+    )
+    add(
+        f"{settings.num_queries:,} queries, s",
+        "search",
+        lambda f: f"{f['all']['seconds']:.1f}",
+    )
+    add(f"recall@{NEIGHBORS}", "search", lambda f: f"{f['recall']:.3f}", "0.95")
+    add("memory to search, GB", "search", lambda f: f"{f['memory']:.1f}")
+    add("of it not mapped", "search", lambda f: f"{f['own_memory']:.1f}")
+    add("delete 1 %, s", "change", lambda f: f"{f['delete']['seconds']:.1f}")
+    add("replace 1 %, s", "change", lambda f: f"{f['upsert']['seconds']:.1f}")
+    add("recall after", "change", lambda f: f"{f['recall']:.3f}", "0.95")
+    names = [NAMES[engine] for engine in engines]
+    return Table(["", *names, "aim"], rows)
+
+
+if __name__ == "__main__":
+    report.run_measurement(sys.modules[__name__])
