@@ -247,7 +247,7 @@ def check_kind(name: str, values: np.ndarray, dtype: np.dtype) -> None:
         )
 
 
-def joined(old: Rows, new: np.ndarray, name: str) -> Rows:
+def joined(old: Any, new: np.ndarray, name: str) -> Any:
     """Appends to a column of one kind, exactly or not at all."""
     if old.values.dtype == new.dtype:
         return old.appended(new)

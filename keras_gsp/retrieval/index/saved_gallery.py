@@ -92,12 +92,12 @@ def _read(folder, facts, is_mapped):
         return np.load(folder / f"{name}.npy", mode, allow_pickle=False)
 
     def column(name):
-        values = Rows(loaded(name, mode))
+        values: Any = Rows(loaded(name, mode))
         if (folder / f"{name}.ends.npy").exists():
-            values = Texts(values, Rows(loaded(f"{name}.ends", mode)))
-            ends, size = values.ends, len(values.content)
+            ends, size = loaded(f"{name}.ends", mode), len(values)
             if (np.diff(ends, prepend=0, append=size) < 0).any():
                 raise ValueError(f"{name}.ends must rise to {size}")
+            values = Texts(values, Rows(ends))
         if len(values) != count:
             raise ValueError(f"{name} must have {count} entries")
         return values
@@ -111,6 +111,7 @@ def _read(folder, facts, is_mapped):
             f"not {values.shape} {values.dtype}"
         )
     low, high = (np.array(facts[name], "f4") for name in ("low", "high"))
+    stored: dict[str, Rows | Texts]
     stored = {"id": column("ids"), "label": column("labels")}
     stored |= {name: column(f"attribute.{name}") for name in names}
     parts = (StoredVectors(Rows(values)),)

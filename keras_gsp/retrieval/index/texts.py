@@ -46,7 +46,7 @@ class Texts:
             positions = np.flatnonzero(positions)
         positions = np.where(positions < 0, positions + len(self), positions)
         starts = np.where(positions > 0, self.ends[positions - 1], 0)
-        content = memoryview(self.content)
+        content = self.content.data
         texts = np.empty(positions.size, object)
         texts[:] = [
             str(content[start:end], *ENCODING)

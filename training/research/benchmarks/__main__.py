@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 BENCHMARKS = "digits", "pooling", "losses", "reading", "search", "step_share"
+BENCHMARKS += ("large_gallery",)
 
 
 def main() -> None:

@@ -23,9 +23,11 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -57,16 +59,16 @@ NAMES = {
 class Settings(report.CommandSettings):
     """What to measure."""
 
-    rows: int = 10_000_000
-    """Rows of the gallery, a multiple of the shards'."""
+    rows: int = 1_000_000
+    """Rows of the gallery, a multiple of those of a shard."""
     limit: int = 1_000_000
     """Rows of ScaNN and Milvus Lite."""
     shard_rows: int = 100_000
     embedding_size: int = 128
     num_queries: int = 1000
     features: Path | None = None
-    folder: Path = Path("runs/large_gallery")
-    """Shards, indexes, and what was measured before."""
+    folder: Path | None = None
+    """Keeps shards, indexes and what was measured; `None`: a temporary one."""
     engines: tuple[str, ...] = ("faiss", "exact", "scann", "milvus")
     phases: tuple[str, ...] = ("shards", "build", "search", "change")
     """What to do now; the table has what was measured before, too."""
@@ -132,11 +134,11 @@ def class_moments(features: Path, size: int) -> tuple[np.ndarray, list]:
     return means, residuals
 
 
-def write_shards(settings: Settings) -> dict[str, Any]:
+def write_shards(settings: Settings, root: Path) -> None:
     """Writes shards, queries and their true neighbors."""
     import faiss
 
-    folder, size = settings.folder / "shards", settings.embedding_size
+    folder, size = root / "shards", settings.embedding_size
     folder.mkdir(parents=True, exist_ok=True)
     drawn = Drawn(settings.features, settings.rows // CLASS_ROWS, size)
     queries, _ = drawn.rows(settings.num_queries, 2**31)
@@ -165,9 +167,7 @@ def write_shards(settings: Settings) -> dict[str, Any]:
     (folder / MANIFEST).write_text(json.dumps(manifest))
     wanted = {str(settings.rows), str(settings.limit)}
     truths = {name: truths[name] for name in wanted}
-    np.savez(settings.folder / "queries.npz", queries=queries, **truths)
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    return {"disk": size / 1e9}
+    np.savez(root / "queries.npz", queries=queries, **truths)
 
 
 def num_rows(engine: str, settings: Settings) -> int:
@@ -176,11 +176,13 @@ def num_rows(engine: str, settings: Settings) -> int:
     return settings.limit if is_limited else settings.rows
 
 
-def opened(engine: str, settings: Settings, shards: Any = None) -> Any:
+def opened(
+    engine: str, settings: Settings, folder: Path, shards: Any = None
+) -> Any:
     """Builds an index of shards, or loads it without any."""
     from keras_gsp import retrieval
 
-    path = settings.folder / engine
+    path = folder / engine
     if engine == "milvus":
         index = retrieval.MilvusIndex(f"{path}/items.db", "items")
         for shard in shards or ():
@@ -188,31 +190,27 @@ def opened(engine: str, settings: Settings, shards: Any = None) -> Any:
         if shards is not None:
             index.build()
         return index
-    kind, options = {
-        "faiss": (
-            retrieval.FaissIndex,
-            {
-                "factory": settings.factory,
-                "parameters": settings.parameters,
-                "rescore": settings.rescore,
-            },
-        ),
-        "exact": (retrieval.ExactIndex, {}),
-        "scann": (retrieval.ScannIndex, {}),
+    kind: Any = {
+        "faiss": retrieval.FaissIndex,
+        "exact": retrieval.ExactIndex,
+        "scann": retrieval.ScannIndex,
     }[engine]
     if shards is None:
         return kind.load(path, mmap=True)
+    names = ("factory", "parameters", "rescore") if engine == "faiss" else ()
+    options = {name: getattr(settings, name) for name in names}
     return kind.from_shards(shards, storage="float16", **options)
 
 
-def build(engine: str, settings: Settings) -> dict[str, Any]:
+def build(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
     """Builds and saves an index."""
     warm_up(engine)
-    shards = read_embeddings(settings.folder / "shards")
+    shards = read_embeddings(folder / "shards")
     count = num_rows(engine, settings) // settings.shard_rows
-    path, facts = settings.folder / engine, {}
+    path = folder / engine
+    facts: dict[str, Any] = {}
     index, facts["build"] = timed(
-        lambda: opened(engine, settings, islice(shards, count))
+        lambda: opened(engine, settings, folder, islice(shards, count))
     )
     facts["build_memory"] = memory("VmHWM")
     if engine != "milvus":
@@ -232,17 +230,17 @@ def warm_up(engine: str) -> None:
         importlib.import_module(LIBRARIES[engine])
 
 
-def search(engine: str, settings: Settings) -> dict[str, Any]:
+def search(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
     """Loads and searches an index."""
     warm_up(engine)
-    with np.load(settings.folder / "queries.npz") as arrays:
+    with np.load(folder / "queries.npz") as arrays:
         queries = arrays["queries"]
         truth = arrays[str(num_rows(engine, settings))]
-    before, facts = memory("VmRSS"), {}
-    index, facts["load"] = timed(lambda: opened(engine, settings))
+    facts: dict[str, Any] = {"memory_before": memory("VmRSS")}
+    index, facts["load"] = timed(lambda: opened(engine, settings, folder))
     _, facts["first"] = timed(lambda: index.search(queries[-1], NEIGHBORS))
     singles = [
-        timed(lambda row=row: index.search(row, NEIGHBORS))[1]["seconds"]
+        timed(partial(index.search, row, NEIGHBORS))[1]["seconds"]
         for row in queries[: 5 if engine == "exact" else SINGLE]
     ]
     facts["one"] = {"seconds": np.median(singles), "most": max(singles)}
@@ -254,21 +252,21 @@ def search(engine: str, settings: Settings) -> dict[str, Any]:
     return facts | {
         "memory": memory("VmHWM"),
         "own_memory": memory("RssAnon"),
-        "memory_before": before,
     }
 
 
-def change(engine: str, settings: Settings) -> dict[str, Any]:
+def change(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
     """Deletes and replaces 1 % of the rows each."""
-    with np.load(settings.folder / "queries.npz") as arrays:
+    with np.load(folder / "queries.npz") as arrays:
         queries = arrays["queries"][:SINGLE]
-    rows, labels, ids = next(read_embeddings(settings.folder / "shards"))
-    count = min(num_rows(engine, settings) // 100, len(rows) // 2)
-    index, facts = opened(engine, settings), {"rows": count}
-    drawn = Drawn(settings.features, settings.rows // CLASS_ROWS, rows.shape[1])
-    rows, _ = drawn.rows(count, 2**31 + 1)
-    _, facts["delete"] = timed(lambda: index.delete(ids[:count]))
-    changed = labels[-count:], ids[-count:]
+    first, second = islice(read_embeddings(folder / "shards"), 2)
+    count = min(num_rows(engine, settings) // 100, settings.shard_rows)
+    facts: dict[str, Any] = {"rows": count}
+    index = opened(engine, settings, folder)
+    size, num_classes = queries.shape[1], settings.rows // CLASS_ROWS
+    rows, _ = Drawn(settings.features, num_classes, size).rows(count, 2**31 + 1)
+    _, facts["delete"] = timed(lambda: index.delete(first[2][:count]))
+    changed = [values[:count] for values in second[1:]]
     _, facts["upsert"] = timed(lambda: index.upsert(rows, *changed))
     near = index.search(queries, NEIGHBORS).ids.tolist()
     true = index.search_exactly(queries, NEIGHBORS).ids
@@ -302,23 +300,30 @@ def memory(name: str) -> float:
 
 
 def measure(settings: Settings) -> Iterator[Table]:
+    """Yields what the phases have measured."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = settings.folder or Path(temporary)
+        yield table(settings, measured(settings, folder))
+
+
+def measured(settings: Settings, folder: Path) -> dict[str, Any]:
     """Measures the phases, each engine in a process of its own."""
-    if settings.smoke:
-        settings = replace(settings, folder=settings.folder / "smoke")
-    path = settings.folder / "facts.json"
-    facts = json.loads(path.read_text()) if path.is_file() else {}
     steps = {"build": build, "search": search, "change": change}
     for phase in settings.phases:
         if phase == "shards":
-            facts[phase] = report.in_own_process(write_shards, settings)
-        else:
-            for engine in settings.engines:
-                facts.setdefault(engine, {})[phase] = report.in_own_process(
-                    steps[phase], engine, settings
-                )
-        settings.folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(facts, indent=1))
-    yield table(settings, facts)
+            report.in_own_process(write_shards, settings, folder)
+            continue
+        for engine in settings.engines:
+            facts = report.in_own_process(
+                steps[phase], engine, settings, folder
+            )
+            path = folder / f"{engine}.{phase}.json"
+            path.write_text(json.dumps(facts, indent=1))
+    found: dict[str, Any] = {}
+    for path in folder.glob("*.*.json"):
+        engine, phase, _ = path.name.split(".")
+        found.setdefault(engine, {})[phase] = json.loads(path.read_text())
+    return found
 
 
 def table(settings: Settings, facts: dict[str, Any]) -> Table:
