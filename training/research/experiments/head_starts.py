@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.research.experiments import whitening
-from training.research.experiments.heads import SIDES, best_head, scores
+from training.research.experiments.heads import SIDES, best_head, head, scores
 from training.research.report import run_measurement
 
 WHITENED, tables = whitening.WHITENED, whitening.tables
@@ -74,10 +74,10 @@ def head_scores(
     layer = POOLINGS[pooling]()
     if not hasattr(layer, "adapt"):
         # Nothing is learned before the projection: pooled once.
-        pool = _encoder(maps.shape[1:], layer, None, normalization=None)
+        pool = keras.Sequential([keras.Input(maps.shape[1:]), layer])
         maps = pool.predict(maps, batch_size=128, verbose=0)[:, None, None]
     keras.utils.set_random_seed(0)
-    encoder = _encoder(maps.shape[1:], layer, settings.size)
+    encoder = head(maps.shape[1:], layer, settings.size)
     images = {side: maps[positions[side]] for side in SIDES}
     classes = {side: labels[positions[side]] for side in SIDES}
     if start != "random":
@@ -101,16 +101,6 @@ def head_scores(
         steps=settings.steps,
     )
     return tested() | {"chosen": rate, "untrained": untrained}
-
-
-def _encoder(shape, pooling, size, **options):
-    inputs = keras.Input(shape)
-    return gsp.models.build_encoder(
-        keras.Model(inputs, inputs),
-        embedding_size=size,
-        pooling=pooling,
-        **options,
-    )
 
 
 def measure(settings: Settings) -> dict:

@@ -17,6 +17,16 @@ def scores(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     return gsp.metrics.retrieval_scores(unit, labels, per_query=True)
 
 
+def head(shape: tuple, pooling: Any, size: int | None = 128) -> keras.Model:
+    """An encoder of feature maps of a shape, without a projection for None."""
+    maps = keras.Input(shape)
+    return gsp.models.build_encoder(
+        keras.Model(maps, maps),
+        embedding_size=size and min(size, shape[-1]),
+        pooling=pooling,
+    )
+
+
 def best_head(
     encoder: Any,
     maps: dict[str, np.ndarray],

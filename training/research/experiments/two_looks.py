@@ -43,7 +43,7 @@ from training.pictures.pooling_weights import pooling_weights
 from training.recipes.backbone import build_backbone
 from training.recipes.glyph_network import CHARACTERS
 from training.recipes.recipe import Recipe
-from training.research.experiments.heads import SIDES, best_head, scores
+from training.research.experiments.heads import SIDES, best_head, head, scores
 from training.research.experiments.whitening import fold_sides
 from training.research.report import ExperimentSettings, Table, run_measurement
 from training.runs.raw_baseline import SHRINKAGES, pooled
@@ -63,8 +63,6 @@ class Settings(ExperimentSettings):
     """Folder of photographs; letters among symbols by default."""
     backbone_weights: Path | None = None
     """Weights of MobileNetV2, for photographs."""
-    width: float = 1.0
-    """Width of MobileNetV2."""
     folds: int = 4
     """Folds over the classes of a folder; one for each seed, at most."""
     pixels: int = 224
@@ -124,7 +122,7 @@ def photographs(settings: Settings, fold: int) -> Task:
     data = load_pictures(str(settings.data_dir), size)
     sides = fold_sides(data.labels, max(settings.folds, 2), fold, 6)
     network = Recipe.of(
-        backbone=f"mobilenet-v2@{settings.width}",
+        backbone="mobilenet-v2",
         backbone_weights=weights and str(weights),
         frozen="all",
     )
@@ -135,14 +133,9 @@ def photographs(settings: Settings, fold: int) -> Task:
     )
 
 
-def head(maps: dict[str, np.ndarray], pooling: Any) -> keras.Model:
+def started(maps: dict[str, np.ndarray], pooling: Any) -> keras.Model:
     """A head of 128 numbers on feature maps, started from PCA."""
-    features = keras.Input(maps["train"].shape[1:])
-    encoder = gsp.models.build_encoder(
-        keras.Model(features, features),
-        embedding_size=min(128, features.shape[-1]),
-        pooling=pooling,
-    )
+    encoder = head(maps["train"].shape[1:], pooling)
     gsp.models.initialize_projection(encoder, maps["train"])
     return encoder
 
@@ -230,7 +223,7 @@ class Looks:
     def raw(self) -> None:
         """Rows without training: one look, and two by GSP behind PCA."""
         keras.utils.set_random_seed(self.seed)
-        untrained = head(self.maps, self.poolings["GSP"]())
+        untrained = started(self.maps, self.poolings["GSP"]())
         maps = {side: self.maps[side] for side in SIDES[1:]}
         near = self.near_maps(self.boxes(weights_of(untrained, maps)))
         far, close = each(pooled, maps), each(pooled, near)
@@ -295,7 +288,7 @@ class Looks:
     def trained(self, maps: dict, pooling: Callable) -> keras.Model:
         """The head with the best rate and weights on validation classes."""
         keras.utils.set_random_seed(self.seed)
-        encoder = head(maps, pooling())
+        encoder = started(maps, pooling())
         best_head(
             encoder,
             maps,
