@@ -19,9 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from training.runs.command_line import check_new, run_command
+from training.runs.command_line import check_new, counted, run_command
 
 LISTED = 5
+SUSPECTED = {
+    "wrong_labels": ("label", " that may be wrong"),
+    "duplicates": ("pair", " of near copies"),
+    "outliers": ("outlier", ""),
+    "same_classes": ("pair", " of classes that may be one"),
+}
 
 
 @dataclass(frozen=True)
@@ -106,9 +112,8 @@ def _groups(command, images, found, lines):
         )
         groups = [list(group) for group in gsp.retrieval.duplicates(retriever)]
     names = [" = ".join(group) for group in groups]
-    print(
-        *_listed(names, "group(s) of near copies, the largest first"), sep="\n"
-    )
+    rest = " of near copies, the largest first"
+    print(*_listed(names, "group", rest), sep="\n")
     if command.review is not None:
         name = Path(command.data_dir).name
         write_groups(command.review, name, lines, groups, root)
@@ -144,9 +149,8 @@ def _review(command, lines):
     facts = name, lines, images, embeddings, found, root
     legends = write_review(command.review, *facts)
     for kind, names in legends.items():
-        what = f"of {kind.replace('_', ' ')}, suspected"
-        for line in _listed(names, what, len(getattr(found, kind))):
-            print(line)
+        count = len(getattr(found, kind))
+        print(*_listed(names, *SUSPECTED[kind], count=count), sep="\n")
     print(f"{command.review}: written; open it and decide")
 
 
@@ -190,39 +194,39 @@ def _report(splits, found):
     for side, images in scored_sides(splits).items():
         sizes = images.class_sizes
         if not is_labeled:
-            yield f"{len(images):,} images without labels"
+            yield f"{counted(len(images), 'image')} without labels"
             continue
         yield (
-            f"{side}: {len(images):,} images of {images.num_classes:,} "
-            f"classes, {sizes.min()} to {sizes.max()} a class (median "
-            f"{np.median(sizes):g})"
+            f"{side}: {counted(len(images), 'image')} of "
+            f"{counted(images.num_classes, 'class')}, {sizes.min()} to "
+            f"{sizes.max()} in each (median {np.median(sizes):g})"
         )
         alone = [images.class_names[i] for i in np.flatnonzero(sizes == 1)]
-        what = "class(es) with one image, which is never a positive"
-        yield from _listed(alone, what)
+        rest = " with one image, which is never a positive"
+        yield from _listed(alone, "class", rest)
     unreadable = [f"{name}: {why}" for name, why in found.unreadable.items()]
-    yield from _listed(unreadable, "unreadable image(s)")
-    small = f"image(s) of fewer than {MIN_SIDE} pixels a side"
-    yield from _listed(found.tiny, small)
-    yield from _listed(found.blank, "blank image(s)")
+    yield from _listed(unreadable, "unreadable image")
+    small = f" of fewer than {MIN_SIDE} pixels a side"
+    yield from _listed(found.tiny, "image", small)
+    yield from _listed(found.blank, "blank image")
     # Leaks are last, beside the verdict.
     copies = sorted(found.copies.items(), key=lambda item: item[0][1] == LEAK)
     for (kind, where), pairs in copies:
         if not is_labeled:
             continue  # Their groups follow.
-        what = f"pair(s) of {kind} images {where}"
-        yield from _listed([*map(" = ".join, pairs)], what)
+        rest = f" of {kind} images {where}"
+        yield from _listed([*map(" = ".join, pairs)], "pair", rest)
     if not found.are_all_listed:
         yield "there are more pairs of nearly identical images than are listed"
     if is_labeled:
         yield "leakage" if found.has_leak else "no leakage"
 
 
-def _listed(names, what, count=None):
+def _listed(names, noun, rest="", count=None):
     """Yields how many there are and the first names."""
     count = len(names) if count is None else count
     if count:
-        yield f"{count:,} {what}"
+        yield counted(count, noun) + rest
     yield from (f"    {name}" for name in names[:LISTED])
     if count > LISTED:
         yield f"    ... and {count - LISTED:,} more"

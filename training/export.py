@@ -14,7 +14,7 @@ import tyro
 from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
 from training.pictures.encoding import encoded_image
 from training.recipes.settings import Range, check_fields, positive
-from training.runs.command_line import run_command
+from training.runs.command_line import counted, run_command
 from training.runs.run_directory import RunDirectory
 
 between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
@@ -179,7 +179,7 @@ def _index(export, recipe, encoder, splits, gallery):
         augmentation = gsp.retrieval.NeighborAugmentation.chosen(
             validation_rows, validation.labels
         )
-        print(f"{augmentation.num_neighbors} neighbors of each row")
+        print(f"{counted(augmentation.num_neighbors, 'neighbor')} of each row")
     index = gsp.retrieval.ExactIndex(
         rows, gallery.names, np.array(names), augmentation=augmentation
     )

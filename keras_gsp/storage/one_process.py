@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from keras_gsp.storage.whole import errors_name
+
 
 class TakenError(RuntimeError):
     """Another process is at work in a folder."""
@@ -28,7 +30,9 @@ def one_process(path: str | os.PathLike) -> Iterator[None]:
     path = Path(os.path.abspath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}.lock")
-    with open(lock, "a+", encoding="utf-8") as file:
+    with errors_name(path, lock):
+        opened = open(lock, "a+", encoding="utf-8")
+    with opened as file:
         try:
             _take(file)
         except (BlockingIOError, PermissionError):

@@ -67,13 +67,9 @@ def whole_file(path: str | os.PathLike) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_PARTIAL}")
     try:
-        yield aside
-        _replace(aside, path)
-    except OSError as error:
-        # The error of a full disk names no file.
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
+        with errors_name(path, aside):
+            yield aside
+            _replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
 
@@ -93,7 +89,7 @@ def whole_version(
     is_new = not root.exists()
     root.mkdir(parents=True, exist_ok=True)
     try:
-        with _new_folder(root, "version-", "") as folder:
+        with _new_folder(root, root, "version-") as folder:
             yield folder
             if not (folder / CHECKSUMS).is_file():
                 write_checksums(folder)
@@ -130,7 +126,7 @@ def whole_folder(
             "choose a folder inside it."
         )
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _new_folder(path.parent, f".{path.name}.", _PARTIAL) as folder:
+    with _new_folder(path, path.parent, f".{path.name}.", _PARTIAL) as folder:
         yield folder
         _check_free(path, overwrite, _foreign)
         old = folder
@@ -243,16 +239,33 @@ def _foreign_in_versions(root):
 
 
 @contextlib.contextmanager
-def _new_folder(parent, start, end):
+def errors_name(path: Path, aside: Path) -> Iterator[None]:
+    """Lets errors of what is written name the path of the user.
+
+    The error of a full disk names no file, others a temporary one.
+    """
+    try:
+        yield
+    except OSError as error:
+        name = str(error.filename or aside)
+        if error.errno is None or not name.startswith(str(aside)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def _new_folder(path, parent, start, end=""):
     """Makes a folder with a name of its own; removes it after an error."""
     folder = parent / f"{start}{secrets.token_hex(4)}{end}"
     while True:
-        folder.mkdir()
+        with errors_name(path, folder):
+            folder.mkdir()
         with _held(folder) as handle:
             if not (folder.is_dir() and _is_at(handle, folder)):
                 continue  # Another writer took it for left behind.
             try:
-                yield folder
+                with errors_name(path, folder):
+                    yield folder
             except BaseException:
                 if current_folder(parent) != folder:
                     shutil.rmtree(folder, ignore_errors=True)

@@ -71,6 +71,12 @@ def check_new(command: Any, *names: str) -> None:
             raise FileExistsError(f"`{name}` must be new. Received: {path}.")
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 class", "2 classes"."""
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
+
+
 @contextlib.contextmanager
 def printed_notes() -> Iterator[None]:
     """Prints each warning as one line, none of backends."""

@@ -132,7 +132,7 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, capsys):
     arguments = ["--data-dir", str(folder)]
     doctor.main(arguments)
     printed = capsys.readouterr().out
-    assert "train: 7 images of 2 classes, 3 to 4 a class" in printed
+    assert "train: 7 images of 2 classes, 3 to 4 in each" in printed
     found, line = printed.rstrip().split("\n")[-2:]
     assert found == "no leakage"
     assert shlex.split(line)[3:] == ["training.train", "folder", *arguments]
@@ -141,4 +141,4 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, capsys):
         doctor.main(arguments)
     assert caught.value.code == 1
     printed = capsys.readouterr().out
-    assert f"1 pair(s) of nearly identical images {LEAK}" in printed
+    assert f"1 pair of nearly identical images {LEAK}" in printed

@@ -30,7 +30,7 @@ def test_a_folder_without_classes_has_groups_and_a_page(photos, capsys):
     printed = capsys.readouterr().out
     assert "6 images without labels" in printed
     assert "broken.jpg: cannot be read" in printed
-    assert "2 group(s) of near copies, the largest first" in printed
+    assert "2 groups of near copies, the largest first" in printed
     assert "    0.png = small.jpg\n" in printed
     assert "    1.png = copy.png\n" in printed
     assert "leak" not in printed and "num_train_classes" not in printed

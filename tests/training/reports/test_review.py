@@ -55,7 +55,7 @@ def test_a_wrong_label_is_on_the_page_until_it_is_decided(colors, capsys):
     doctor.main(options(colors))
     printed = capsys.readouterr().out
     question = f"{BAD} is labeled blue. Is it red?"
-    assert f"1 of wrong labels, suspected\n    {question}" in printed
+    assert f"1 label that may be wrong\n    {question}" in printed
     assert "save decisions.csv, then give this command" in printed
     page = (colors / "review.html").read_text()
     escaped = "blue/it&#39;s &lt;b&gt;.png"
