@@ -151,6 +151,34 @@ class GalleryIndex(SearchIndex):
         index.augmentation = augmentation
         return index
 
+    @classmethod
+    def from_index(cls, index: "GalleryIndex", **options: Any) -> Self:
+        """Builds another engine over the items of an index.
+
+        The items are shared; those of `load(path, mmap=True)` stay on disk, so
+        that an engine of a gallery larger than memory can be built.
+
+        Args:
+            index: an index with items, of any engine but Milvus.
+            **options: keyword arguments of the class, without `storage`.
+
+        Example:
+
+        ```python
+        exact = gsp.retrieval.ExactIndex(np.eye(3), ids=["a", "b", "c"])
+        try:
+            index = gsp.retrieval.FaissIndex.from_index(exact, factory="HNSW8")
+            assert index.search(np.eye(3)[:1], k=1).ids == "a"
+        except ImportError:
+            pass
+        ```
+        """
+        built = cls(storage=index.gallery.storage, **options)
+        built._publish(index.gallery, np.zeros(0, "int64"))
+        built.space, built.preprocessing = index.space, index.preprocessing
+        built.match = index.match
+        return built
+
     @property
     def embedding_size(self) -> int | None:
         """Size of the embeddings, `None` while the index is empty."""

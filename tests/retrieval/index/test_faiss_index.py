@@ -108,6 +108,19 @@ def test_an_index_of_shards_builds_its_engine_once(monkeypatch):
     assert share(found, exact) > 0.98
 
 
+def test_an_engine_of_a_mapped_gallery_shares_its_items(tmp_path):
+    ExactIndex(ROWS, LABELS, storage="float16").save(tmp_path / "exact")
+    exact = ExactIndex.load(tmp_path / "exact", mmap=True)
+    options = {"factory": "IVF8,Flat", "parameters": "nprobe=8"}
+    index = FaissIndex.from_index(exact, **options)
+    assert index.gallery is exact.gallery
+    same(index.search(QUERIES, 5), exact.search(QUERIES, 5))
+    assert index.delete(range(9)) == 9 and len(exact) == 1500
+    index.save(tmp_path / "faiss")
+    loaded = FaissIndex.load(tmp_path / "faiss")
+    same(loaded.search(QUERIES, 5), index.search(QUERIES, 5))
+
+
 def test_saving_after_changes_does_not_build_again(tmp_path, monkeypatch):
     index = FaissIndex(ROWS[:1400], factory="IVF8,Flat", parameters="nprobe=8")
     index.delete(range(0, 700, 7))

@@ -48,8 +48,8 @@ from training.research.report import Table
 LIBRARIES = {"faiss": "faiss", "scann": "scann", "milvus": "pymilvus"}
 NEIGHBORS, CLASS_ROWS, SINGLE = 10, 100, 100
 NAMES = {
-    "faiss": "faiss, codes",
     "exact": "exact, float16",
+    "faiss": "faiss, codes",
     "scann": "ScaNN",
     "milvus": "Milvus Lite",
 }
@@ -69,17 +69,17 @@ class Settings(report.CommandSettings):
     features: Path | None = None
     folder: Path | None = None
     """Keeps shards, indexes and what was measured; `None`: a temporary one."""
-    engines: tuple[str, ...] = ("faiss", "exact", "scann", "milvus")
+    engines: tuple[str, ...] = ("exact", "faiss", "scann", "milvus")
     phases: tuple[str, ...] = ("shards", "build", "search", "change")
     """What to do now; the table has what was measured before, too."""
-    factory: str = "RR128,IVF4096,RaBitQ"
-    parameters: str = "nprobe=256"
+    factory: str = "RR128,IVF1024,RaBitQ"
+    parameters: str = "nprobe=128"
     rescore: int = 1000
 
     SMALL = {
         **{"rows": 4000, "limit": 2000, "shard_rows": 1000},
         **{"embedding_size": 16, "num_queries": 20, "factory": "IVF8,RaBitQ"},
-        **{"parameters": "nprobe=4", "engines": ("faiss", "exact")},
+        **{"parameters": "nprobe=4", "engines": ("exact", "faiss")},
     }
 
 
@@ -197,9 +197,14 @@ def opened(
     }[engine]
     if shards is None:
         return kind.load(path, mmap=True)
-    names = ("factory", "parameters", "rescore") if engine == "faiss" else ()
-    options = {name: getattr(settings, name) for name in names}
-    return kind.from_shards(shards, storage="float16", **options)
+    if engine == "faiss":
+        options = {
+            name: getattr(settings, name)
+            for name in ("factory", "parameters", "rescore")
+        }
+        items = retrieval.ExactIndex.load(folder / "exact", mmap=True)
+        return kind.from_index(items, **options)
+    return kind.from_shards(shards, storage="float16")
 
 
 def build(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
