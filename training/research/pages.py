@@ -68,10 +68,14 @@ def add_record(source: Path, docs: Path) -> Path:
 def pages(folder: Path = DOCS) -> dict[str, str]:
     """File name -> text of every page, with the blocks of today's records.
 
-    A record that no page shows gets a page of its own.
+    Guides beside the folder may have blocks, too. A record that no page shows
+    gets a page of its own.
     """
     records = read_records(folder)
     texts = {p.name: p.read_text(encoding="utf-8") for p in folder.glob("*.md")}
+    for path in (folder.parent / "guides").glob("*.md"):
+        if BLOCK.search(text := path.read_text(encoding="utf-8")):
+            texts[f"../guides/{path.name}"] = text
     shown = {name for text in texts.values() for name in BLOCK.findall(text)}
     for name in records.keys() - shown:
         title = records[name]["title"]
@@ -98,14 +102,14 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
 def write_pages(folder: Path = DOCS) -> list[Path]:
     """Writes the blocks of all pages; returns the changed files."""
     made = pages(folder)
-    changed = [folder / name for name in made if _is_old(folder / name, made)]
-    for path in changed:
-        write_text(path, made[path.name])
-    return changed
+    changed = [name for name in made if _is_old(folder / name, made[name])]
+    for name in changed:
+        write_text(folder / name, made[name])
+    return [folder / name for name in changed]
 
 
-def _is_old(path, made):
-    return not path.exists() or path.read_text("utf-8") != made[path.name]
+def _is_old(path, text):
+    return not path.exists() or path.read_text("utf-8") != text
 
 
 def read_records(folder: Path) -> dict[str, dict[str, Any]]:
@@ -267,7 +271,7 @@ def check_pages(folder: Path = DOCS) -> list[str]:
     for name, text in made.items():
         for block in {*BLOCK.findall(text)} - known:
             wrong.append(f"{name}: no record has the name {block}.")
-        if _is_old(folder / name, made):
+        if _is_old(folder / name, text):
             wrong.append(f"{name}: a block is not made of today's records.")
     return wrong
 

@@ -52,12 +52,16 @@ def test_every_printed_table_is_its_records():
 
 
 def test_every_record_and_picture_is_shown_and_every_link_leads_somewhere():
-    made = "".join(pages().values())
-    assert {*pages()} == {path.name for path in DOCS.glob("*.md")}
+    texts = pages()
+    made = "".join(texts.values())
+    on_pages = {name for name in texts if not name.startswith("../guides/")}
+    assert on_pages == {path.name for path in DOCS.glob("*.md")}
     for picture in DOCS.glob("*.png"):
         assert f"({picture.name})" in made, picture
-    for target in {part.split(")")[0] for part in made.split("](")[1:]}:
-        assert (DOCS / target).exists(), target
+    for name, text in texts.items():
+        for target in {part.split(")")[0] for part in text.split("](")[1:]}:
+            path = DOCS.joinpath(name).parent / target.split("#")[0]
+            assert path.exists(), target
     assert len((DOCS / "index.md").read_text().splitlines()) < 50
 
 
@@ -112,6 +116,20 @@ def test_a_block_that_was_changed_is_found(tmp_path):
     assert "a block is not made of today's records" in sentence
     with pytest.raises(SystemExit, match="a block is not made"):
         main(["--check", "--docs", str(tmp_path)])
+
+
+def test_a_guide_shows_a_record(tmp_path):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "guides").mkdir()
+    write_record(tmp_path / "results" / "emoji.json", study())
+    guide = tmp_path / "guides" / "large.md"
+    guide.write_text(MADE.format("Prose."))
+    write_pages(tmp_path / "results")
+    assert "25.00 ± 1.00" in guide.read_text()
+    assert not (tmp_path / "results" / "emoji.md").exists()
+    guide.write_text(guide.read_text().replace("25.00", "26.00"))
+    (sentence,) = check_pages(tmp_path / "results")
+    assert "large.md: a block is not made of today's records" in sentence
 
 
 def test_a_record_fills_its_block_or_gets_a_page(tmp_path):
