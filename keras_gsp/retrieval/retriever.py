@@ -397,8 +397,7 @@ class Retriever:
             (folder / GALLERY).mkdir()
             index.write_files(folder / GALLERY)
             if canaries := self._canaries():
-                space = self._served.space
-                Canaries.of(self.embed, index, canaries, space).save(folder)
+                Canaries.of(self.embed, index, canaries).save(folder)
             facts = exported_facts(self._served) | {"options": self._options}
             write_facts(folder, facts | {"gallery_size": len(index)})
 

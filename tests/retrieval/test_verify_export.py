@@ -37,20 +37,10 @@ def test_canaries_that_moved_are_named(photos, tmp_path):  # noqa: F811
 
 def test_canaries_move_by_a_share_of_their_length():
     rows = 1e-4 * np.eye(3)
-    canaries = Canaries(["a", "b", "c"], [], rows, None)
+    canaries = Canaries(["a", "b", "c"], [], rows)
     assert canaries.check(rows * 1.0005) < 1e-3
     with pytest.raises(RuntimeError, match="1 of 3 that moved: b: 1.4"):
         canaries.check(rows[[0, 2, 2]])
-
-
-def test_canaries_of_another_encoder_are_refused(photos, tmp_path):  # noqa: F811
-    path = tmp_path / "saved"
-    Retriever.from_folder(photos, means()).save(path)
-    path = current_folder(path)
-    means(1 / 250).save(path / "encoder.keras")
-    write_checksums(path)
-    with pytest.raises(ValueError, match="made by another encoder"):
-        verify_export(path)
 
 
 @on_tensorflow

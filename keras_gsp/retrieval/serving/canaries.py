@@ -1,14 +1,11 @@
 """Canaries: pictures that an artifact carries with their embeddings."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from keras_gsp.retrieval.space import SpaceFingerprint
 
 FILE = "canaries.npz"
 MOST = 12
@@ -25,7 +22,6 @@ class Canaries:
     ids: list[Any]
     images: list[bytes]
     embeddings: np.ndarray
-    space: SpaceFingerprint | None
 
     @classmethod
     def of(
@@ -33,7 +29,6 @@ class Canaries:
         embed: Callable[[list[bytes]], np.ndarray],
         index: Any,
         files: Mapping[Any, str | Path | bytes],
-        space: SpaceFingerprint | None,
     ) -> "Canaries":
         """Takes some of `files`, by id, with what `embed` makes of them.
 
@@ -53,8 +48,8 @@ class Canaries:
         ]
         # Files are of any size, for encoders of one at a time.
         rows = np.concatenate([embed([one]) for one in images])
-        cls(chosen, images, embeddings, space).check(rows, ROUNDED)
-        return cls(chosen, images, rows, space)
+        cls(chosen, images, embeddings).check(rows, ROUNDED)
+        return cls(chosen, images, rows)
 
     def check(self, found: np.ndarray, limit: float = MOVED) -> float:
         """Returns the largest distance; `RuntimeError` names what moved."""
@@ -75,14 +70,12 @@ class Canaries:
     def save(self, folder: Path) -> None:
         """Writes them as arrays without pickle."""
         lengths = [len(one) for one in self.images]
-        space = self.space and self.space.get_config()
         np.savez(
             folder / FILE,
             ids=np.array(self.ids),
             images=np.frombuffer(b"".join(self.images), "uint8"),
             lengths=np.array(lengths, "int64"),
             embeddings=self.embeddings,
-            space=json.dumps(space),
         )
 
     @classmethod
@@ -91,13 +84,7 @@ class Canaries:
         with np.load(folder / FILE, allow_pickle=False) as read:
             ends = np.cumsum(read["lengths"])[:-1]
             images = [one.tobytes() for one in np.split(read["images"], ends)]
-            space = json.loads(str(read["space"]))
-            return cls(
-                read["ids"].tolist(),
-                images,
-                read["embeddings"],
-                space and SpaceFingerprint.from_config(space),
-            )
+            return cls(read["ids"].tolist(), images, read["embeddings"])
 
 
 def moves(found: np.ndarray, embeddings: np.ndarray) -> np.ndarray:

@@ -1,7 +1,6 @@
 """Exports to SavedModels that embed and search encoded images."""
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -152,32 +151,12 @@ def export_retriever(
         def embed(images):
             return served.embedded_bytes(tf.constant(images))[0].numpy()
 
-        carried = Canaries.of(embed, index, canaries, served.space)
+        carried = Canaries.of(embed, index, canaries)
     gallery = _ServedGallery(index, neighbors, within)
     facts = exported_facts(served) | gallery.facts
     _write_saved_model(served, gallery, facts, path, carried)
 
 
-@contextlib.contextmanager
-def _gradients_forgotten() -> Iterator[None]:
-    """Frees the graphs that TensorFlow traces inside.
-
-    It registers the gradient of every traced custom gradient for good, with
-    its graph: 25 to 60 MB for each export of `GeneralizedSumPooling`.
-    """
-    from tensorflow.python.framework import ops as framework
-
-    registry = framework.gradient_registry._registry
-    before = set(registry)
-    try:
-        yield
-    finally:
-        for name in set(registry) - before:
-            if name.startswith("CustomGradient-"):
-                registry.pop(name, None)
-
-
-@_gradients_forgotten()
 def _write_saved_model(served, gallery, facts, path, canaries=None):
     """Writes an encoder, and the search of a gallery, with their metadata."""
     module = tf.Module()
