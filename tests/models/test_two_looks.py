@@ -212,6 +212,11 @@ def test_saved_encoders_still_share_their_backbone(tmp_path, is_nested):
         gsp.models.TwoLooks(first, inside).save(tmp_path / "x.keras")
 
 
+def test_a_model_that_holds_looks_is_not_compiled_for_each_size():
+    model = keras.Sequential([gsp.models.TwoLooks(encoder_of())])
+    assert not model.jit_compile
+
+
 def test_both_looks_are_trained():
     # Attention looks with the mean of its queries.
     first = encoder_of(gsp.layers.AttentionPooling(2, name="pooling"))

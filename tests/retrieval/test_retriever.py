@@ -128,6 +128,20 @@ def test_items_that_are_boxes_of_their_files_are_no_canaries(photos, encoder):
     assert "top.png" not in retriever._canaries()
 
 
+def test_any_number_of_photographs_has_few_sizes(photos, encoder, monkeypatch):
+    retriever, sizes = Retriever(encoder, ExactIndex()), []
+    served, image = retriever._served.encoder, photos / "top.png"
+    predict = served.predict_on_batch
+
+    def noted(images):
+        sizes.append(len(images))
+        return predict(images)
+
+    monkeypatch.setattr(served, "predict_on_batch", noted)
+    rows = [retriever.embed([image] * count) for count in range(1, 10)]
+    assert {*sizes} == {1, 2, 4, 8, 16} and len(rows[-1]) == 9
+
+
 def test_photographs_come_and_go(photos, encoder):
     retriever = Retriever.from_folder(photos, encoder)
     assert retriever.delete(["top.png", "cat/1.png", "unknown"]) == 2
