@@ -15,7 +15,6 @@ import json
 import shlex
 import textwrap
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -46,10 +45,10 @@ HEADS: list[dict[str, Any]] = [
     {"loss": "proxy-anchor", "proxy_learning_rate_multiplier": 5.0},
 ]
 TRAINED = "head", "LoRA", "fine-tuning"
-# Settings of a trained row's command.
-OPTIONS = (
-    *("backbone_weights", "crop_size", "frozen", "cache_features", "lora_rank"),
-    *("augmentation", "learning_rate", "proxy_learning_rate_multiplier"),
+# Settings that a trained row's command leaves to its recipe and images.
+TRIED = (
+    *("dataset", "data_dir", "cache_features", "classes_per_batch"),
+    *("steps", "steps_per_evaluation"),
 )
 
 
@@ -101,11 +100,11 @@ class Row:
     """MAP@R of each held-out image among the other parts of its class."""
     rows: dict[str, np.ndarray] = field(default_factory=dict)
     """Embeddings of each side; none of trained rows."""
-    encoder: Callable[[], Any] | None = None
-    """Builds the encoder of a row without training."""
+    encoder: Any = None
+    """Of a row without training."""
+    augmentation: Any = None
     recipe: Recipe | None = None
     """Of a trained row."""
-    augmentation: Any = None
     seconds: float = 0.0
 
     @property
@@ -123,9 +122,9 @@ class Row:
 class Advice:
     """Tries one row after another: `rows`, and `skipped` with the reason."""
 
-    def __init__(self, command: AdviseCommand, start: float) -> None:
+    def __init__(self, command: AdviseCommand) -> None:
         self.command, self.recipe = command, command.recipe
-        self.end = start + 60 * command.minutes
+        self.end = time.monotonic() + 60 * command.minutes
         self.rows: list[Row] = []
         self.skipped: dict[str, str] = {}
         self.notes: list[str] = []
@@ -140,248 +139,222 @@ class Advice:
         return best
 
     def run(self) -> None:
-        """Reads, embeds each image once, and tries rows in order of cost."""
-        self.images = self._read()
+        """Embeds each image once, tries rows in order of cost, keeps time."""
+        self._read()
         self._embed()
         for name, attempt in (
             ("raw features", self._raw),
             ("CLS + GeM", self._class_token),
             ("whitening", self._whitened),
             ("neighbor augmentation", self._augmented),
-            ("second look, sum", lambda: self._looks("sum", None)),
-            ("second look, window", lambda: self._looks("second", 0.5)),
+            ("second look, sum", self._looks),
+            ("second look, window", self._looks),
             ("head", self._head),
-            ("LoRA", lambda: self._tuned("LoRA", 8)),
-            ("fine-tuning", lambda: self._tuned("fine-tuning", None)),
+            ("LoRA", self._tuned),
+            ("fine-tuning", self._tuned),
         ):
             begin = time.monotonic()
             if begin > self.end and self.rows:
                 self.skipped[name] = "no time"
                 continue
             print(f"{name} ...", flush=True)
-            row = attempt()
-            if row is None:
-                print(f"{name}: {self.skipped[name]}", flush=True)
+            row = attempt(name)
+            if isinstance(row, str):
+                self.skipped[name] = row
+                print(f"{name}: {row}", flush=True)
                 continue
             row.seconds = time.monotonic() - begin
             self.rows.append(row)
             print(f"{name}: MAP@R {100 * row.map_at_r:.1f} %", flush=True)
 
     def _read(self):
-        """The images in three sides: a third is held out."""
+        """Reads the images in three sides; a third is held out."""
         from training.datasets.image_set import RetrievalSplits
         from training.recipes.data import check_sources, read_recipe
 
-        recipe = self.recipe.with_(cache_features=False)
+        # Images are looked at before any weights are.
         print(f"Reading {self.command.data_dir} ...", flush=True)
-        weightless = recipe.with_(backbone_weights=None, frozen="none")
+        self.uncached = self.recipe.with_(cache_features=False)
+        weightless = self.uncached.with_(backbone_weights=None, frozen="none")
         images = read_recipe(weightless).every_image()
-        if images.num_classes < MIN_CLASSES:
+        count = images.num_classes
+        if count < MIN_CLASSES:
             raise ValueError(
                 f"`data_dir` must have at least {MIN_CLASSES} classes, so that "
                 "a third is held out and some of the others validate. "
-                f"Received: {images.num_classes} in {self.command.data_dir}."
+                f"Received: {count} in {self.command.data_dir}."
             )
-        print(f"{len(images):,} images of {images.num_classes} classes")
-        check_sources(recipe)
-        self.seconds_per_image = self._measured(recipe)
+        print(f"{len(images):,} images of {count} classes")
+        check_sources(self.recipe)
+        self._measure()
         budget = EMBED_SHARE * 60 * self.command.minutes
         most = int(budget / self.seconds_per_image)
         if len(images) > most:
-            each = max(4, most // images.num_classes)
+            each = max(4, most // count)
             images = images.of_each_class(each)
             self.notes.append(
                 f"At most {each} images of each class are used: all would not "
                 f"be embedded in {self.command.minutes:g} minutes."
             )
-        order = np.random.default_rng(0).permutation(images.num_classes)
-        held_out, rest = np.split(order, [images.num_classes // 3])
-        splits = RetrievalSplits(
-            "images",
-            train=images.of_classes(rest),
-            test=images.of_classes(held_out),
-        )
-        return splits.with_validation(4, 0)
+        sides = images.split_classes(count - count // 3)
+        self.images = RetrievalSplits("images", *sides).with_validation(4, 0)
+        self.classes = self.images.test.labels
 
-    def _measured(self, recipe):
-        """Seconds that an image takes through the backbone."""
-        predict = self._backbone(recipe).predict_on_batch
-        side = self.command.crop_size
-        blank = np.zeros((16, side, side, 3), "uint8")
-        predict(blank)
-        start = time.perf_counter()
-        predict(blank)
-        return (time.perf_counter() - start) / len(blank)
-
-    def _backbone(self, recipe=None):
+    def _measure(self):
+        """Builds the backbone; measures the seconds that an image takes."""
         from training.recipes.backbone import build_backbone
 
-        recipe = recipe or self.recipe.with_(cache_features=False)
         side = self.command.crop_size
-        return build_backbone(recipe, (side, side, 3))
+        self.backbone = build_backbone(self.uncached, (side, side, 3))
+        blank = np.zeros((16, side, side, 3), "uint8")
+        self.backbone.predict_on_batch(blank)
+        start = time.perf_counter()
+        self.backbone.predict_on_batch(blank)
+        self.seconds_per_image = (time.perf_counter() - start) / len(blank)
+
+    def _late(self, num_passes):
+        """Why so many passes of images cannot begin; empty: they can."""
+        seconds = num_passes * self.seconds_per_image
+        is_late = time.monotonic() + seconds > self.end
+        return f"no time: {seconds / 60:.0f} minutes" if is_late else ""
 
     def _embed(self):
-        """Embeds each image once; pools its map, and keeps its class token."""
+        """Computes each image's map once, and pools it in several ways."""
         from training.recipes.features import class_tokens, with_features
-        from training.runs.raw_baseline import POOLINGS, pooled
+        from training.runs.raw_baseline import pooled_features
 
         self.features = with_features(self.recipe, self.images)
-        self.classes = self.features.test.labels
-        self.pooled: dict[str, dict] = {name: {} for name in POOLINGS}
-        for side, part in self.features.sides().items():
-            starts = range(0, len(part), 256)
-            blocks = [pooled(part.images[i : i + 256]) for i in starts]
-            for name, rows in self.pooled.items():
-                rows[side] = np.concatenate([block[name] for block in blocks])
+        self.pooled = {
+            side: pooled_features(self.recipe, None, part)
+            for side, part in self.features.sides().items()
+        }
         self.tokens: dict[str, Any] = {}
         if self.recipe.hub_preset:
             for side, part in self.images.sides().items():
                 self.tokens[side] = class_tokens(self.recipe, part)
 
-    def _labels(self, side):
-        return self.images.sides()[side].labels
-
     def _row(self, name, chosen, rows, encoder, augmentation=None):
         queries = part_scores(rows["test"], self.classes, augmentation)
-        return Row(name, chosen, queries, rows, encoder, None, augmentation)
+        return Row(name, chosen, queries, rows, encoder, augmentation)
 
     def _validated(self, rows):
         """Mean MAP@R of the validation classes."""
-        labels = self._labels("validation")
+        labels = self.images.validation.labels
         return float(np.nanmean(part_scores(rows["validation"], labels)))
 
     def _free(self):
         """The best row so far by validation classes."""
         return max(self.rows, key=lambda row: self._validated(row.rows))
 
-    def _raw(self):
-        self.pooling = max(
-            self.pooled, key=lambda name: self._validated(self.pooled[name])
-        )
-        rows = self.pooled[self.pooling]
-        return self._row("raw features", self.pooling, rows, self._encoder)
-
-    def _encoder(self, pooling=None):
-        """The backbone's own features, pooled as validation classes chose."""
+    def _raw(self, name):
         import keras
 
         import keras_gsp as gsp
+        from training.runs.raw_baseline import POOLINGS
+
+        pooled = {
+            word: {side: part[word] for side, part in self.pooled.items()}
+            for word in POOLINGS
+        }
+        self.pooling = max(pooled, key=lambda k: self._validated(pooled[k]))
+        power = POOLINGS[self.pooling]
+        layer = keras.layers.GlobalMaxPooling2D()
+        if np.isfinite(power):
+            layer = gsp.layers.GeneralizedMeanPooling(power)
+        if power == 1:
+            layer = keras.layers.GlobalAveragePooling2D()
+        rows, encoder = pooled[self.pooling], self._encoder(layer)
+        return self._row(name, self.pooling, rows, encoder)
+
+    def _encoder(self, pooling):
+        """The backbone's own features, pooled."""
+        import keras_gsp as gsp
         from training.recipes.batches import preprocessing_of
 
-        if pooling is None:
-            gem = gsp.layers.GeneralizedMeanPooling
-            pooling = {
-                "average": keras.layers.GlobalAveragePooling2D(),
-                "maximum": keras.layers.GlobalMaxPooling2D(),
-            }.get(self.pooling) or gem(float(self.pooling[-1]))
-        recipe = self.recipe.with_(cache_features=False)
         return gsp.models.build_encoder(
-            self._backbone(recipe),
+            self.backbone,
             embedding_size=None,
             pooling=pooling,
-            preprocessing=preprocessing_of(recipe),
+            preprocessing=preprocessing_of(self.uncached),
         )
 
-    def _class_token(self):
-        if self.tokens.get("test") is None:
-            self.skipped["CLS + GeM"] = "the backbone has no class token"
-            return None
-        gem = self.pooled["GeM 3"]
-        rows = {
-            side: np.concatenate([unit(tokens), gem[side]], axis=1) / 2**0.5
-            for side, tokens in self.tokens.items()
-        }
-        return self._row("CLS + GeM", "GeM 3", rows, self._token_encoder)
-
-    def _token_encoder(self):
+    def _class_token(self, name):
         import keras
 
         import keras_gsp as gsp
         from training.recipes.features import with_class_token
 
-        both: Any = with_class_token(self._backbone())
+        if self.tokens.get("test") is None:
+            return "the backbone has no class token"
+        unit = keras.layers.UnitNormalization()
+        rows = {
+            side: keras.ops.convert_to_numpy(
+                unit(np.concatenate([unit(tokens), gem["GeM 3"]], axis=1))
+            )
+            for tokens, (side, gem) in zip(
+                self.tokens.values(), self.pooled.items(), strict=True
+            )
+        }
+        both: Any = with_class_token(self.backbone)
         features, token = both.output
-        unit_length = keras.layers.UnitNormalization
-        pooled = gsp.layers.GeneralizedMeanPooling(3.0)(features)
-        joined = keras.layers.Concatenate()(
-            [unit_length()(token), unit_length()(pooled)]
-        )
-        return keras.Model(both.input, unit_length()(joined), name="encoder")
+        patches = gsp.layers.GeneralizedMeanPooling(3.0)(features)
+        joined = keras.layers.Concatenate()([unit(token), unit(patches)])
+        encoder = keras.Model(both.input, unit(joined), name="encoder")
+        return self._row(name, "GeM 3", rows, encoder)
 
-    def _whitened(self):
+    def _whitened(self, name):
         import keras
 
-        import keras_gsp as gsp
         from keras_gsp._encoding import input_of
-        from training.runs.raw_baseline import SHRINKAGES
+        from training.runs.raw_baseline import whitenings
 
-        base, tried = self._free(), {}
-        train = base.rows["train"]
-        size = min(self.recipe.embedding_size, train.shape[1], len(train) - 1)
-        for shrinkage in SHRINKAGES:
-            layer = gsp.layers.Whitening(size, shrinkage=shrinkage)
-            layer.adapt(train, self._labels("train"))
-            rows = {
-                side: keras.ops.convert_to_numpy(layer(part))
-                for side, part in base.rows.items()
-            }
-            tried[self._validated(rows)] = layer, rows
-        layer, rows = tried[max(tried)]
+        base, labels = self._free(), self.images.train.labels
+        tried = [*whitenings(self.recipe, base.rows, labels)]
+        if not tried:
+            return "features are equal within each class"
+        layer, rows = max(tried, key=lambda pair: self._validated(pair[1]))
+        output = layer(base.encoder.output)
+        encoder = keras.Model(input_of(base.encoder), output, name="encoder")
+        chosen = f"{layer.size} numbers, shrinkage {layer.shrinkage:g}"
+        return self._row(name, chosen, rows, encoder)
 
-        def build():
-            raw = base.encoder()
-            return keras.Model(input_of(raw), layer(raw.output), name="encoder")
-
-        chosen = f"{size} numbers, shrinkage {layer.shrinkage:g}"
-        return self._row("whitening", chosen, rows, build)
-
-    def _augmented(self):
+    def _augmented(self, name):
         from keras_gsp.retrieval import NeighborAugmentation
 
-        base = self._free()
-        chosen = NeighborAugmentation.chosen(
-            base.rows["validation"], self._labels("validation")
-        )
+        base, labels = self._free(), self.images.validation.labels
+        chosen = NeighborAugmentation.chosen(base.rows["validation"], labels)
         if not chosen.num_neighbors:
-            self.skipped["neighbor augmentation"] = "validation shows no gain"
-            return None
+            return "validation shows no gain"
         text = f"{chosen.num_neighbors} neighbors of {base.name}"
-        return self._row(
-            *("neighbor augmentation", text, base.rows, base.encoder, chosen)
-        )
+        return self._row(name, text, base.rows, base.encoder, chosen)
 
-    def _looks(self, combine, window):
+    def _looks(self, name):
         import keras_gsp as gsp
         from keras_gsp._labeled_batches import encoded
         from training.recipes.batches import evaluation_batches
 
-        name = "second look, " + ("window" if window else "sum")
-        if not self._has_time(name, 2 * len(self.classes)):
-            return None
+        if late := self._late(2 * len(self.classes)):
+            return late
+        combine, window = "sum", None
+        if "window" in name:
+            combine, window = "second", 0.5
         pooling = gsp.layers.GeneralizedSumPooling(64, 0.3, 20.0)
-        first = self._encoder(pooling)
+        first, second = self._encoder(pooling), self.rows[0].encoder
         pooling.adapt(self.features.train.images[:512], seed=0)
         looks = gsp.models.TwoLooks(
-            first, self._encoder(), window=window, combine=combine
+            first, second, window=window, combine=combine
         )
-        recipe = self.recipe.with_(cache_features=False)
-        batches = evaluation_batches(recipe, self.images.test)
+        batches = evaluation_batches(self.uncached, self.images.test)
         rows = {"test": encoded(looks, batches)[0]}
-        return self._row(name, f"GSP, {self.pooling}", rows, lambda: looks)
+        queries = part_scores(rows["test"], self.classes)
+        return Row(name, f"GSP, {self.pooling}", queries, encoder=looks)
 
-    def _has_time(self, name, num_passes):
-        seconds = num_passes * self.seconds_per_image
-        if time.monotonic() + seconds <= self.end:
-            return True
-        self.skipped[name] = f"no time: {seconds / 60:.0f} minutes"
-        return False
+    def _head(self, name):
+        return self._trained(name, HEADS, self.recipe, self.features)
 
-    def _head(self):
-        return self._trained("head", HEADS, self.recipe, self.features)
-
-    def _tuned(self, name, rank):
-        head = next((row for row in self.rows if row.name == "head"), None)
-        recipe = (head and head.recipe) or self.recipe
+    def _tuned(self, name):
+        heads = [row.recipe for row in self.rows if row.name == "head"]
+        recipe, rank = [*heads, self.recipe][0], 8 if name == "LoRA" else None
         every = max(1, recipe.steps // 8)
         recipe = recipe.with_(
             cache_features=False,
@@ -392,12 +365,10 @@ class Advice:
             steps_per_evaluation=every,
             learning_rate=1e-3 if rank else 1e-4,
         )
-        images = self.images
         passes = PASSES * recipe.batch_size * recipe.steps
-        passes += 5 * len(images.validation) + len(images.test)
-        if not self._has_time(name, passes):
-            return None
-        return self._trained(name, [{}], recipe, images)
+        passes += 5 * len(self.images.validation) + len(self.images.test)
+        late = self._late(passes)
+        return late or self._trained(name, [{}], recipe, self.images)
 
     def _trained(self, name, variants, recipe, splits):
         """Trains what there is time for; validation classes choose."""
@@ -406,15 +377,13 @@ class Advice:
         scores: dict[Recipe, tuple] = {}
         count = min(recipe.classes_per_batch, splits.train.num_classes)
         for settings in variants:
-            if scores and time.monotonic() > self.end:
-                break
-            tried = recipe.with_(**{"classes_per_batch": count} | settings)
-            scores[tried] = self._run(tried, splits)
+            if not scores or time.monotonic() < self.end:
+                tried = recipe.with_(**{"classes_per_batch": count} | settings)
+                scores[tried] = self._run(tried, splits)
         best = max(scores, key=lambda tried: scores[tried][0])
         value, path = scores[best]
         if not np.isfinite(value):
-            self.skipped[name] = "diverged"
-            return None
+            return "diverged"
         queries = part_scores(load_test_embeddings(path)["test"], self.classes)
         chosen = f"{best.loss}, {best.pooling}, rate {best.learning_rate:g}"
         return Row(name, chosen, queries, recipe=best)
@@ -437,12 +406,6 @@ class Advice:
         return trial.validation_score(), trial.path
 
 
-def unit(rows: np.ndarray) -> np.ndarray:
-    """Rows of length 1."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(lengths, 1e-12)
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
     run_command("advise", __doc__, AdviseCommand, _advise, arguments)
@@ -450,10 +413,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _advise(command):
     start = time.monotonic()
-    advice = Advice(command, start)
+    advice = Advice(command)
     advice.run()
-    minutes = (time.monotonic() - start) / 60
-    page = page_of(advice, minutes)
+    page = page_of(advice, (time.monotonic() - start) / 60)
     write_text(command.output / "advice.md", page)
     print(f"\n{page}\n{command.output}/advice.md")
 
@@ -474,27 +436,26 @@ def verdict(advice: Advice) -> str:
         points = interval(best.gain(raw, advice.classes))
         gain = f", which gains {points} points of MAP@R over the raw features"
     untried = [n for n in TRAINED if "no time" in advice.skipped.get(n, "")]
+    text = f"Do not train. Take {best.name}{gain}."
     if best.recipe is not None:
         text = f"Train: {best.name}{gain}."
+        if untried:
+            text += f" No time was left for {' and '.join(untried)}."
     elif untried:
         text = (
             f"Whether training pays, this cannot tell in {minutes:g} minutes: "
             f"give --minutes {3 * minutes:g}. Without training: {best.name}"
             f"{gain}."
         )
-    else:
-        text = f"Do not train. Take {best.name}{gain}."
     cheaper = advice.rows[: advice.rows.index(best)]
-    if cheaper:
-        other = max(cheaper, key=lambda row: row.map_at_r)
+    other = max(cheaper, key=lambda row: row.map_at_r, default=raw)
+    if other is not raw:
         lead = best.gain(other, advice.classes)
-        if lead["low"] <= 0 and other is not raw:
+        if lead["low"] <= 0:
             text += (
                 f" There is no significant difference to {other.name}, which "
                 f"costs less: {interval(lead)}."
             )
-    if best.recipe is not None and untried:
-        text += f" No time was left for {' and '.join(untried)}."
     return text
 
 
@@ -508,28 +469,21 @@ def next_step(advice: Advice) -> str:
         return shlex.join(training_command(command, best.recipe))
     file = command.output / "encoder.keras"
     file.parent.mkdir(parents=True, exist_ok=True)
-    build: Any = best.encoder
-    build().save(file)
-    lines = ["import keras", "", "import keras_gsp as gsp", ""]
-    lines.append(
-        f"encoder = keras.saving.load_model({str(file)!r}, compile=False)"
-    )
-    options = "photos, encoder"
+    best.encoder.save(file)
+    index = ""
     if best.augmentation is not None:
-        lines.append(f"augmentation = gsp.retrieval.{best.augmentation!r}")
-        lines.append(
-            "index = gsp.retrieval.ExactIndex(augmentation=augmentation)"
-        )
-        options += ", index=index"
-    return "\n".join(
-        [
-            *lines,
-            f"photos = {command.data_dir!r}",
-            f"retriever = gsp.retrieval.Retriever.from_folder({options})",
-            "query = gsp.data.image_folder(photos).paths[0]",
-            "print(retriever.search(query).ids)",
-        ]
-    )
+        index = f"augmentation=gsp.retrieval.{best.augmentation!r}"
+        index = f", index=gsp.retrieval.ExactIndex({index})"
+    return f"""\
+import keras
+
+import keras_gsp as gsp
+
+encoder = keras.saving.load_model({str(file)!r}, compile=False)
+photos = {command.data_dir!r}
+retriever = gsp.retrieval.Retriever.from_folder(photos, encoder{index})
+query = gsp.data.image_folder(photos).paths[0]
+print(retriever.search(query).ids)"""
 
 
 def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
@@ -538,19 +492,12 @@ def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     if name == "folder" and recipe.cache_features:
         name = "folder-features"
     choices = {k: getattr(recipe, k) for k in ("backbone", "loss", "pooling")}
-    base = named(name, **choices)
+    base = named(name, **choices).settings
     words = ["python", "-m", "training.train", name]
     words += ["--data-dir", command.data_dir]
-    for option, value in choices.items():
-        words += [f"--{option}", value]
-    for option in OPTIONS:
-        value, word = getattr(recipe, option), option.replace("_", "-")
-        if value == getattr(base, option):
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{word}" if value else f"--no-{word}")
-        else:
-            words += [f"--{word}", str(value)]
+    for option, value in recipe.settings.items():
+        if option in choices or (value != base[option] and option not in TRIED):
+            words += ["--" + option.replace("_", "-"), str(value)]
     return words
 
 
@@ -563,27 +510,26 @@ def page_of(advice: Advice, minutes: float) -> str:
         "| --- | --- | ---: | --- | ---: |",
     ]
     for row in rows:
-        gain = ""
-        if row is not raw:
-            gain = interval(row.gain(raw, advice.classes))
+        gain = "" if row is raw else interval(row.gain(raw, advice.classes))
         name = f"**{row.name}**" if row is best else row.name
         cells = [name, row.chosen, f"{100 * row.map_at_r:.1f}", gain]
         lines.append(f"| {' | '.join(cells)} | {row.seconds / 60:.1f} |")
     lines += [f"| {n} | {why} | | | |" for n, why in advice.skipped.items()]
     count = len({*advice.classes.tolist()})
-    code = textwrap.indent(next_step(advice), "    ")
-    lines += [
-        "",
-        "Bold is what to take. All rows are scored on the same "
-        f"{len(advice.classes):,} images of {count} classes, which no row was "
-        "trained on; a fifth of each class at a time searches the others. "
-        "Gains are points of MAP@R, image by image, with 95 % intervals over "
-        f"classes. It took {minutes:.1f} minutes.",
-        *advice.notes,
-        "\nNext:\n",
-        f"{code}\n",
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "Bold is what to take. All rows are scored on the same "
+            f"{len(advice.classes):,} images of {count} classes, which no row "
+            "was trained on; a fifth of each class at a time searches the "
+            "others. Gains are points of MAP@R, image by image, with 95 % "
+            f"intervals over classes. It took {minutes:.1f} minutes.",
+            *advice.notes,
+            "\nNext:\n",
+            textwrap.indent(next_step(advice), "    ") + "\n",
+        ]
+    )
 
 
 if __name__ == "__main__":

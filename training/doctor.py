@@ -13,7 +13,6 @@ to decide. The page saves `decisions.csv` for `--decisions`.
 
 import shlex
 import sys
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,11 +86,9 @@ def _splits(command):
 
     if command.dataset == "csv":
         return csv_splits(command.data_dir, decisions=command.decisions)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*folder of a class")
-        images = gsp.data.image_folder(
-            command.data_dir, decisions=command.decisions
-        )
+    images = gsp.data.image_folder(
+        command.data_dir, decisions=command.decisions
+    )
     if images.num_classes == 1:
         return images
     return folder_splits(command.data_dir, decisions=command.decisions)

@@ -40,6 +40,8 @@ def folder_rows(
     others = [f for f in files if f.suffix.lower() not in IMAGE_ENDINGS]
     formats = ", ".join(ending[1:].upper() for ending in IMAGE_ENDINGS)
     loose = [file for file in images if file.parent == root]
+    if len(loose) == len(images):
+        loose = []  # A folder without labels.
     for names, fact in (
         (others, f"of {len(files):,} files in {root} are no {formats}"),
         (left_out, "links lead nowhere, or to a folder that is read already"),

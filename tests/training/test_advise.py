@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-import time
 
 import numpy as np
 import pytest
@@ -56,7 +55,7 @@ TIMELESS = {"LoRA": "no time: 3 minutes", "fine-tuning": "no time"}
     ],
 )
 def test_it_never_says_do_not_train_of_what_had_no_time(rows, skipped, says):
-    advice = Advice(AdviseCommand("photos"), time.monotonic())
+    advice = Advice(AdviseCommand("photos"))
     advice.rows, advice.skipped = rows, skipped
     advice.classes = np.repeat(np.arange(6), 2)
     text = advise.verdict(advice)

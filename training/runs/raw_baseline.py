@@ -50,7 +50,10 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     # Several processes must embed together, or not at all.
     if num_processes() == 1 and file.exists():
         return json.loads(file.read_text())
-    rows = {k: _rows(recipe, network, images) for k, images in sides.items()}
+    rows = {
+        k: pooled_features(recipe, network, images)
+        for k, images in sides.items()
+    }
     found: dict[str, Any] = {
         name: _scores({side: own[name] for side, own in rows.items()}, sides)
         for name in POOLINGS
@@ -95,22 +98,34 @@ def pooled(maps: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def _whitened(rows, sides, recipe):
-    """Scores of learned whitening, its shrinkage the best on validation."""
+def whitenings(recipe: Recipe, rows: dict[str, Any], labels: Any) -> Any:
+    """Yields learned whitening of each of `SHRINKAGES`, and whitened rows.
+
+    `rows` has the features of each side, `labels` those of `train`. None where
+    features are equal within each class.
+    """
     train = rows["train"]
     size = min(recipe.embedding_size, train.shape[1], len(train) - 1)
-    found = []
     for shrinkage in SHRINKAGES:
         layer = Whitening(size, shrinkage=shrinkage)
         try:
-            layer.adapt(train, sides["train"].labels)
-        except ValueError:  # Features are equal within each class.
-            return _scores(rows, sides) | {"shrinkage": 1.0}
+            layer.adapt(train, labels)
+        except ValueError:
+            return
         white = {
             k: keras.ops.convert_to_numpy(layer(x)) for k, x in rows.items()
         }
-        found.append(_scores(white, sides) | {"shrinkage": shrinkage})
-    return max(found, key=lambda scores: scores["val_map_at_r"])
+        yield layer, white
+
+
+def _whitened(rows, sides, recipe):
+    """Scores of learned whitening, its shrinkage the best on validation."""
+    found = [
+        _scores(white, sides) | {"shrinkage": layer.shrinkage}
+        for layer, white in whitenings(recipe, rows, sides["train"].labels)
+    ]
+    plain = _scores(rows, sides) | {"shrinkage": 1.0}
+    return max(found or [plain], key=lambda scores: scores["val_map_at_r"])
 
 
 def _scores(rows, sides):
@@ -135,8 +150,10 @@ def _scores(rows, sides):
     }
 
 
-def _rows(recipe, network, images):
-    """The pooled features of all images, for each of `POOLINGS`."""
+def pooled_features(
+    recipe: Recipe, network: Any, images: Any
+) -> dict[str, np.ndarray]:
+    """Returns the pooled features of all images, for each of `POOLINGS`."""
     if recipe.cache_features:
         starts = range(0, len(images), 256)
         maps: Any = (images.images[i : i + 256] for i in starts)
