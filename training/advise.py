@@ -202,7 +202,7 @@ class Advice:
 
     def _measure(self):
         """Builds the backbone; measures the seconds that an image takes."""
-        from training.recipes.backbone import build_backbone
+        from training.recipes.encoder import build_backbone
 
         side = self.command.crop_size
         self.backbone = build_backbone(self.uncached, (side, side, 3))
@@ -353,7 +353,9 @@ class Advice:
         return self._trained(name, HEADS, self.recipe, self.features)
 
     def _tuned(self, name):
-        heads = [row.recipe for row in self.rows if row.name == "head"]
+        heads: list[Any] = [
+            row.recipe for row in self.rows if row.name == "head"
+        ]
         recipe, rank = [*heads, self.recipe][0], 8 if name == "LoRA" else None
         every = max(1, recipe.steps // 8)
         recipe = recipe.with_(

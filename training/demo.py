@@ -171,7 +171,7 @@ class Look:
 def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
     """Embeds the window where GSP pooled: not trained, and with a head."""
     import keras_gsp as gsp
-    from training.recipes.backbone import build_backbone
+    from training.recipes.encoder import build_backbone
 
     scores: dict[str, list] = {"window, not trained": [], "window, a head": []}
     looks: dict[str, tuple] = {}

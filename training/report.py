@@ -27,8 +27,7 @@ class ReportCommand:
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Run directories; those that differ only in their seed are one method.
-    Each method is compared with the same network with average pooling, if it
-    is among them, otherwise with the first."""
+    Each method is compared with the first."""
     output: Path | None = None
     """HTML file; by default report.html in the run's folder, of several
     runs beside the first one's."""

@@ -132,4 +132,10 @@ def test_the_command_of_a_trained_row_is_the_row():
     recipe = AdviseCommand("a b").recipe.with_(pooling="gsp", learning_rate=0.1)
     words = advise.training_command(AdviseCommand("a b"), recipe)
     assert words[3:6] == ["folder-features", "--data-dir", "a b"]
-    assert words[-4:] == ["--pooling", "gsp", "--learning-rate", "0.1"]
+    options = dict(zip(words[6::2], words[7::2], strict=True))
+    assert options == {
+        "--backbone": "mobilenet-v2",
+        "--pooling": "gsp",
+        "--loss": "ms",
+        "--learning-rate": "0.1",
+    }

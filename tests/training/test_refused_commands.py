@@ -83,7 +83,7 @@ def test_too_few_classes_are_named_before_images_are_decoded(
     def decode(*arguments, **settings):
         raise AssertionError("an image was decoded")
 
-    monkeypatch.setattr("training.datasets.reading.unreadable", decode)
+    monkeypatch.setattr("training.recipes.data.unreadable", decode)
     monkeypatch.setattr(gsp.data, "image_batches", decode)
     settings = "--classes-per-batch 32 PLAIN"
     with pytest.raises(SystemExit, match="classes_per_batch=32 for"):

@@ -3,10 +3,18 @@
 import importlib
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from keras_gsp.data.archives import cache_folder
+from keras_gsp.data.listed_files import unreadable, unreadable_text
+from training.datasets.collage import collage_splits
 from training.datasets.image_set import RetrievalSplits
+from training.datasets.layout import files_digest
+from training.datasets.own_images import csv_splits, folder_splits
+from training.datasets.published import PUBLISHED, published_splits
 from training.recipes.recipe import OWN_SPLITS, VALIDATION_FOLDS, Recipe
 
 SOURCES = {
@@ -16,6 +24,13 @@ SOURCES = {
         "imagenet for mobilenet-v2 and resnet50. To train from random weights: "
         "--frozen none"
     ),
+}
+
+READERS: dict[str, Callable[..., RetrievalSplits]] = {
+    **{name: partial(published_splits, name) for name in PUBLISHED},
+    "collage": collage_splits,
+    "csv": csv_splits,
+    "folder": folder_splits,
 }
 
 
@@ -66,8 +81,6 @@ def read_recipe(
     splits = _undecoded(recipe)
     check(splits)
     if recipe.dataset != "glyphs":
-        from training.datasets.reading import readable_splits
-
         splits = readable_splits(splits, recipe.corrupt_images)
         check(splits)
     if recipe.cache_features:
@@ -75,6 +88,44 @@ def read_recipe(
 
         return with_features(recipe, splits)
     return splits
+
+
+def readable_splits(
+    splits: RetrievalSplits, on_corrupt: str = "raise"
+) -> RetrievalSplits:
+    """Decodes every file once: raises for unusable ones, or leaves them out."""
+    parts: dict[str, Any] = splits.sides()
+    parts = {side: part for side, part in parts.items() if part.paths}
+    # Queries and gallery are test images too.
+    paths = list(dict.fromkeys(p for one in parts.values() for p in one.paths))
+    passed = cache_folder() / "readable" / files_digest(paths)
+    if not paths or passed.exists():
+        return splits
+    skipped = unreadable(paths)
+    if skipped and (on_corrupt == "raise" or len(skipped) == len(paths)):
+        raise ValueError(
+            "All images must be readable. Received: "
+            f"{unreadable_text(skipped, len(paths))}\nRemove them, or skip "
+            "them with --corrupt-images skip."
+        )
+    if not skipped:
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.touch()
+        return splits
+    warnings.warn(
+        f"{len(skipped)} unusable images of {splits.name} are left out, "
+        f"first: {next(iter(skipped))}.",
+        stacklevel=3,
+    )
+    for side, part in parts.items():
+        kept = [i for i, p in enumerate(part.paths) if p not in skipped]
+        if not kept:
+            raise ValueError(
+                f"{splits.name} must have a readable {side} image. Received: "
+                f"{len(part)} unusable ones."
+            )
+        parts[side] = part.subset(kept)
+    return replace(splits, **parts)
 
 
 def needed_sources(recipe: Recipe) -> tuple[str, ...]:
@@ -112,7 +163,7 @@ def check_sources(recipe: Recipe) -> None:
                 f"`{name}` must exist. Received: {name}={path}."
             )
     if weights == "imagenet":
-        from training.recipes.backbone import fetch_imagenet_weights
+        from training.recipes.encoder import fetch_imagenet_weights
 
         fetch_imagenet_weights(recipe)
 
@@ -143,8 +194,6 @@ def _undecoded(recipe):
         from training.datasets import glyphs
 
         return glyphs.load(**arguments)
-    from training.datasets.reading import READERS
-
     if recipe.dataset == "csv":
         arguments["on_missing"] = recipe.corrupt_images
     if recipe.decisions is not None:

@@ -19,9 +19,8 @@ from keras_gsp.storage.whole import whole_file
 from training.datasets.glyphs import CELL
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import files_digest
-from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
-from training.recipes.encoder import build_recipe_encoder
+from training.recipes.encoder import build_backbone, build_recipe_encoder
 from training.recipes.recipe import Recipe
 
 

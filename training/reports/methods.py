@@ -1,4 +1,4 @@
-"""Reads runs, groups those of one method, compares each with its baseline."""
+"""Reads runs, groups those of one method, compares each with the first."""
 
 import json
 import os
@@ -16,8 +16,6 @@ from training.reports.searched import Searched
 from training.runs.run_directory import RunDirectory
 
 MEASURES = {"map_at_r": "MAP@R", "precision_at_1": "P@1"}
-SHARED = ("dataset", "data_dir", "backbone", "frozen", "loss", "steps")
-"""Settings that a method and its baseline have in common."""
 
 
 @dataclass
@@ -103,11 +101,6 @@ class Method:
         """The settings of the first run."""
         return self.runs[0].settings["recipe"]
 
-    @property
-    def averages(self) -> bool:
-        """Whether the network pools by averaging."""
-        return self.recipe.get("pooling", "gap") == "gap"
-
     def searches(self, searched: dict[str, Searched]) -> list[Searched]:
         """Those of its runs that could be searched."""
         return [searched[r.name] for r in self.runs if r.name in searched]
@@ -129,34 +122,6 @@ def methods_of(runs: Sequence[ReadRun]) -> list[Method]:
             name = name if start in ("", *taken) else start
         methods.append(Method(name, tuple(group)))
     return methods
-
-
-def baselines(methods: Sequence[Method]) -> list[Method | None]:
-    """Chooses the method that each is compared with, or None.
-
-    It is the same network with average pooling and the fewest other
-    settings. Where no method has one, all are compared with the first.
-    """
-    bases = [_same_network(method, methods) for method in methods]
-    return bases if any(bases) else [None, *[methods[0]] * (len(methods) - 1)]
-
-
-def _same_network(method, methods):
-    if method.averages:
-        return None
-    recipe = method.recipe
-
-    def distance(other):
-        names = {*recipe, *other.recipe} - {"seed"}
-        return sum(recipe.get(n) != other.recipe.get(n) for n in names)
-
-    others = [
-        other
-        for other in methods
-        if other.averages
-        and all(recipe.get(n) == other.recipe.get(n) for n in SHARED)
-    ]
-    return min(others, key=distance, default=None)
 
 
 @dataclass(frozen=True)
@@ -183,19 +148,16 @@ def score_rows(
     searched: dict[str, Searched],
     notes: list[str],
 ) -> list[Row]:
-    """Scores each method, and compares it with its baseline query by query.
+    """Scores each method, and compares it with the first query by query.
 
     Intervals are over classes and seeds; without a search there is none.
     """
-    return [
-        Row(
-            method,
-            _scores(method, searched),
-            base,
-            {} if base is None else _gains(method, base, searched, notes),
-        )
-        for method, base in zip(methods, baselines(methods), strict=True)
-    ]
+    base, *others = methods
+    rows = [Row(base, _scores(base, searched))]
+    for method in others:
+        gains = _gains(method, base, searched, notes)
+        rows.append(Row(method, _scores(method, searched), base, gains))
+    return rows
 
 
 def _gains(method, base, searched, notes):
@@ -286,15 +248,12 @@ def verdict(rows: Sequence[Row]) -> list[str]:
 
 
 def _gain(row):
-    gain, base = row.gains["map_at_r"], row.base
-    network = base.name
-    if base.averages:
-        network = f"the same network with average pooling ({base.name})"
+    gain = row.gains["map_at_r"]
     interval = ""
     if gain.low is not None:
         ends = f"{100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
         interval = f", 95 % interval {ends}"
     return (
-        f"{row.method.name} differs from {network} by "
+        f"{row.method.name} differs from {row.base.name} by "
         f"{100 * gain.mean:+.1f} points of MAP@R{interval}."
     )

@@ -12,8 +12,8 @@ from keras_gsp._processes import num_processes, predictor
 from keras_gsp.data.archives import cache_folder
 from keras_gsp.layers import Whitening
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.backbone import build_backbone
 from training.recipes.batches import evaluation_batches, image_shape
+from training.recipes.encoder import build_backbone
 from training.recipes.features import fingerprint
 from training.recipes.learner import fitted_images
 from training.recipes.recipe import Recipe

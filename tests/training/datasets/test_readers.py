@@ -7,7 +7,7 @@ import pytest
 
 from tests.training.datasets import layouts
 from training.datasets.published import published_splits as read
-from training.datasets.reading import READERS, readable_splits
+from training.recipes.data import READERS, readable_splits
 
 pytestmark = pytest.mark.usefixtures("cache")
 WRITERS = {
@@ -111,5 +111,5 @@ def test_corrupt_images_end_reading_or_are_skipped_and_counted(
     assert len(splits.train) + len(splits.test) == 8
     # Files that passed are not decoded again.
     readable_splits(splits)
-    monkeypatch.setattr("training.datasets.reading.unreadable", None)
+    monkeypatch.setattr("training.recipes.data.unreadable", None)
     assert readable_splits(splits) is splits

@@ -9,9 +9,13 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.data.preprocessing import preprocessing_of
-from training.recipes.backbone import build_backbone, fetch_imagenet_weights
 from training.recipes.choices import MANY, POOLINGS, is_gsp
-from training.recipes.encoder import build_histogram, build_recipe_encoder
+from training.recipes.encoder import (
+    build_backbone,
+    build_histogram,
+    build_recipe_encoder,
+    fetch_imagenet_weights,
+)
 from training.recipes.recipe import Recipe
 
 SMALL = Recipe.of(embedding_size=16, num_prototypes=4)

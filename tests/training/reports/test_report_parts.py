@@ -67,21 +67,6 @@ def test_runs_of_several_seeds_are_one_method():
     }
 
 
-def test_a_run_is_compared_with_its_own_network_with_average_pooling():
-    facts = {
-        "untrained": {"steps": 0, "frozen": "all"},
-        "frozen-gap": {"steps": 8, "frozen": "all"},
-        "tuned-gap": {"steps": 8, "frozen": "none"},
-        "frozen-gsp": {"steps": 8, "frozen": "all", "pooling": "gsp"},
-        "tuned-gsp": {"steps": 8, "frozen": "none", "pooling": "gsp"},
-        "other-loss": {"steps": 8, "loss": "ms", "pooling": "gsp"},
-    }
-    methods = grouping.methods_of([run(n, **r) for n, r in facts.items()])
-    names = [base and base.name for base in grouping.baselines(methods)]
-    assert names == [None, None, None, "frozen-gap", "tuned-gap", None]
-    assert grouping.baselines(methods[-2:]) == [None, methods[-2]]
-
-
 def test_differences_need_the_same_queries():
     better = searched(ONE.neighbors, ONE.by_query["map_at_r"] + 0.1)
     methods = grouping.methods_of([run("a"), run("b", pooling="gsp")])

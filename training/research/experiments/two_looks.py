@@ -40,7 +40,7 @@ from keras_gsp.retrieval.index.columns import blocks_of
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures
 from training.pictures.pooling_weights import pooling_weights
-from training.recipes.backbone import build_backbone
+from training.recipes.encoder import build_backbone
 from training.recipes.glyph_network import CHARACTERS
 from training.recipes.recipe import Recipe
 from training.research.experiments.heads import SIDES, best_head, head, scores
