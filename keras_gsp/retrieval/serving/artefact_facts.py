@@ -15,10 +15,6 @@ from keras_gsp.storage.checksums import write_checksums
 
 CARD = "README.md"
 _SCORES = ("map_at_r", "precision_at_1", "precision_at_r", "num_queries")
-_USE = (
-    "Finding images of the same class in a gallery, also of classes that were "
-    "not in the training data."
-)
 _CARD = """---
 library_name: "keras"
 pipeline_tag: "image-feature-extraction"
@@ -29,7 +25,8 @@ tags: ["keras-gsp", "metric-learning", "image-retrieval"]
 
 ## Intended use
 
-{use}
+Finding images of the same class in a gallery, also of classes that were not \
+in the training data.
 
 ## Scores
 
@@ -112,7 +109,6 @@ def write_facts(folder: Path, facts: dict[str, Any]) -> None:
     name = facts.get("license")
     card = _CARD.format(
         license=f"license: {json.dumps(name)}\n" if name else "",
-        use=facts.get("intended_use", _USE),
         scores="\n".join(_scores(facts)) or "| not measured | |",
         unknown=unknown,
         metadata=text,

@@ -49,7 +49,7 @@ def export_encoder(
             `max_pixels`, largest number of pixels of a file (50 million); a
             larger one is not decoded and gets the status "too large: ...".
             `metadata`, JSON values to add to `metadata.json`; the model card
-            shows `"scores"`, `"recipe"` and `"intended_use"`.
+            shows `"scores"` and `"recipe"`.
             `overwrite`, whether to replace an export at `path`.
 
     Raises:
