@@ -14,6 +14,7 @@ from typing import Any, Self
 import keras
 import numpy as np
 
+from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.data.image_set import image_folder
 from keras_gsp.data.listed_files import image_root
 from keras_gsp.data.preprocessing import preprocessing_of
@@ -70,7 +71,8 @@ class Retriever:
         folder: folder of the photographs. `None`: ids are paths as given.
         augmentation: `NeighborAugmentation` that decides the order of what is
             found. `None`: the index's own, if any.
-        **options: `max_pixels`, as for `export_encoder`.
+        max_pixels: largest number of pixels of a file; a larger one is not
+            decoded.
 
     Raises:
         ValueError: an index of another encoder; what `export_encoder` refuses.
@@ -100,12 +102,12 @@ class Retriever:
         *,
         folder: str | Path | None = None,
         augmentation: NeighborAugmentation | None = None,
-        **options: Any,
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         self._served = ServedEncoder(
-            encoder, index, needs_tensorflow=False, **options
+            encoder, index, needs_tensorflow=False, max_pixels=max_pixels
         )
-        self._options = options
+        self.max_pixels = max_pixels
         self.encoder, self.index = encoder, index
         if augmentation not in (None, index.augmentation):
             index.augmentation = augmentation
@@ -369,7 +371,7 @@ class Retriever:
         """
         into = index_for_upgrade(self.index, self.encoder, new_encoder, into)
         upgraded = type(self)(
-            new_encoder, into, folder=self.folder, **self._options
+            new_encoder, into, folder=self.folder, max_pixels=self.max_pixels
         )
         upgraded._versions = dict(self._versions)
         ids = np.random.default_rng(0).permutation(self.index.ids())
@@ -398,7 +400,7 @@ class Retriever:
             index.write_files(folder / GALLERY)
             if canaries := self._canaries():
                 Canaries.of(self.embed, index, canaries).save(folder)
-            facts = exported_facts(self._served) | {"options": self._options}
+            facts = exported_facts(self._served)
             write_facts(folder, facts | {"gallery_size": len(index)})
 
     @classmethod
@@ -407,17 +409,18 @@ class Retriever:
     ) -> Self:
         """Reads what `save` wrote; `folder` is where the photographs are."""
         with reading(path) as saved:
-            options = verified_facts(saved).get("options")
-            if options is None:
+            facts = verified_facts(saved)
+            if not (saved / ENCODER).is_file():
                 raise FileNotFoundError(
                     "`path` must hold what `Retriever.save` wrote. "
                     f"Received: {str(path)!r}."
                 )
             encoder = keras.saving.load_model(saved / ENCODER, compile=False)
-            facts = (saved / GALLERY / INDEX).read_text(encoding="utf-8")
-            index = _ENGINES[json.loads(facts)["kind"]].load(saved / GALLERY)
+            text = (saved / GALLERY / INDEX).read_text(encoding="utf-8")
+            index = _ENGINES[json.loads(text)["kind"]].load(saved / GALLERY)
             versions = json.loads((saved / VERSIONS).read_text("utf-8"))
-        retriever = cls(encoder, index, folder=folder, **options)
+        pixels = facts["max_pixels"]
+        retriever = cls(encoder, index, folder=folder, max_pixels=pixels)
         retriever._versions = {k: v and tuple(v) for k, v in versions.items()}
         return retriever
 
@@ -426,7 +429,7 @@ class Retriever:
         index = self._in_memory()
         if "canaries" not in options:
             options["canaries"] = self._canaries()
-        options = {**self._options, **options}
+        options = {"max_pixels": self.max_pixels} | options
         export_retriever(self.encoder, index, path, **options)
 
     def _in_memory(self):
