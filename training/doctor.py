@@ -62,10 +62,11 @@ def _examine(command):
     check_new(command, "review")
     splits = _splits(command)
     is_labeled = not isinstance(splits, ImageSet)
-    if command.review is not None and is_labeled and command.encoder is None:
+    options = command.encoder, command.review
+    if is_labeled and (options[0] is None) != (options[1] is None):
         raise ValueError(
-            "`review` of labeled images needs an encoder: --encoder runs/NAME "
-            "or --encoder FILE.keras. Received: encoder=None."
+            "`encoder` and `review` of labeled images must come together. "
+            "Received: encoder={}, review={}.".format(*options)
         )
     progress = partial(tqdm, desc="Looking at images")
     found = inspect(splits, progress=progress)
@@ -139,7 +140,10 @@ def _review(command, lines):
     else:
         images = gsp.data.image_folder(command.data_dir, **own)
     images = images.readable()
-    batches = gsp.data.image_batches(images, preprocessing=expected)
+    # Few at once: photographs of many megapixels take much memory.
+    batches = gsp.data.image_batches(
+        images, preprocessing=expected, batch_size=16
+    )
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
     name, root = Path(command.data_dir).name, images_root(command.data_dir)

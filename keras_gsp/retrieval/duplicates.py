@@ -140,7 +140,7 @@ def _surroundings(rows, group, last):
     last = min(last, max(len(items) - 1, 1))
     index = ExactIndex(rows[items], ids=items)
     near = index.search(rows, last, exclude_ids=group).distances
-    near = np.where(np.isfinite(near), near, 0.0)
+    near = np.where(np.isfinite(near), near, 0.0).astype("float64")
     middle = -(-last // 2)
     radii = np.maximum(near[items][:, [middle - 1, last - 1]], 1e-300)
     growth = float(np.median(np.log(radii[:, 1] / radii[:, 0])))

@@ -43,6 +43,13 @@ def test_chance_alone_makes_hardly_a_pair(size):
     assert set(largest) == {0, *range(400, 430)}
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_collection_of_copies_alone_has_a_group_for_each():
+    rows = np.random.default_rng(0).normal(size=(16, 64))
+    groups = duplicates(np.repeat(rows, 33, axis=0))
+    assert [len(group) for group in groups] == [33] * 16
+
+
 def test_a_distance_may_be_given():
     rows = np.array([[0.0], [1.0], [1.5], [9.0]])
     assert [list(g) for g in duplicates(rows, distance=0.5)] == [[1, 2]]
