@@ -201,10 +201,11 @@ def _residuals(rows, labels, pairs):
     names, classes = np.unique(
         checked_labels(labels, len(rows)), return_inverse=True
     )
-    if len(names) == len(rows):
+    if not 1 < len(names) < len(rows):
         raise ValueError(
-            "`labels` must have a class with two samples or more. Received: "
-            f"{len(rows)} samples of {len(names)} classes."
+            "`labels` must have two classes or more, one of them with two "
+            f"samples or more. Received: num_classes={len(names)} for "
+            f"{len(rows)} samples. Without labels, whitening is that of PCA."
         )
     sums = np.zeros((len(names), rows.shape[1]))
     np.add.at(sums, classes, rows)

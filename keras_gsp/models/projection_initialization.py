@@ -133,13 +133,15 @@ def _outputs(model, images, count, seed) -> Iterator[tuple]:
 
 def _start(projection, pooled, labels, shrinkage):
     """Gives a layer the kernel of whitening, and a bias if it has one."""
+    # A folder without labels has one class.
+    is_labeled = len({*labels}) > 1
     size = projection.kernel.shape[-1]
     _check_pooled(pooled, size)
     if shrinkage is None:
-        shrinkage = SHRINKAGE if labels else 1.0
+        shrinkage = SHRINKAGE if is_labeled else 1.0
     whitening = Whitening(size, shrinkage=shrinkage)
     # PCA, unlike whitening, takes features that are equal within each class.
-    is_learned = labels and shrinkage < 1.0
+    is_learned = is_labeled and shrinkage < 1.0
     whitening.adapt(pooled, np.array(labels) if is_learned else None)
     mean = keras.ops.convert_to_numpy(whitening.mean).astype("float64")
     kernel = keras.ops.convert_to_numpy(whitening.kernel).astype("float64")

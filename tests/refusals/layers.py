@@ -117,7 +117,12 @@ ROWS += [
     (
         whiten,
         {"rows": mixed(), "labels": np.arange(60)},
-        "60 samples of 60 classes",
+        "num_classes=60 for 60 samples",
+    ),
+    (
+        whiten,
+        {"rows": mixed(), "labels": ["cat"] * 60},
+        "num_classes=1 for 60 samples",
     ),
     (whiten, {"rows": mixed(), "labels": np.arange(5)}, "one entry for each"),
     *(

@@ -222,7 +222,7 @@ ROWS = [
     (initialize, (pictures(), 7), "7 dimensions, 6 channels, 40 images"),
     (initialize, (pictures(3),), "3 images.*at most 2"),
     (initialize, (pictures() * np.nan,), "Received: NaN"),
-    (initialize, ((pictures(), np.arange(40)),), "class with two samples"),
+    (initialize, ((pictures(), np.arange(40)),), "num_classes=40 for 40"),
     (proxy_optimizer, ({"prototypes": 1e-2},), "'prototypes'.*encoder/kernel"),
     (proxy_optimizer, ({"roxies": 1e-2},), "'roxies'"),
     (
