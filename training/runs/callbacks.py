@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import math
-import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -126,7 +124,7 @@ class ProgressBar(keras.callbacks.Callback):
             print(f"{self.name}: step {step}, {facts}", flush=True)
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Leaves the bar, and shows what was trained and the memory taken."""
+        """Leaves the bar, and shows how much was trained."""
         self._bar.close()
         if not is_first_process():
             return
@@ -137,10 +135,7 @@ class ProgressBar(keras.callbacks.Callback):
             sum(math.prod(weight.shape) for weight in weights)
             for weights in (self.model.trainable_weights, self.model.weights)
         )
-        print(
-            f"{self.name}: {trained:,} of {every:,} parameters trained, "
-            f"peak memory {peak_memory() / 1e6:,.0f} MB"
-        )
+        print(f"{self.name}: {trained:,} of {every:,} parameters trained")
 
 
 class History(keras.callbacks.Callback):
@@ -214,26 +209,6 @@ class History(keras.callbacks.Callback):
 
     def set_state(self, state: dict) -> None:
         """Restores nothing: the state is in the history file."""
-
-
-def peak_memory() -> int:
-    """Returns the most bytes taken: on an accelerator, else by the process."""
-    import keras
-
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        if tf.config.list_physical_devices("GPU"):
-            return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    elif keras.backend.backend() == "jax":
-        import jax
-
-        statistics = jax.local_devices()[0].memory_stats()
-        if statistics:
-            return statistics["peak_bytes_in_use"]
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Bytes on macOS, kilobytes elsewhere.
-    return most if sys.platform == "darwin" else 1024 * most
 
 
 def solved_problems(
