@@ -147,9 +147,7 @@ class GalleryIndex(SearchIndex):
                 embeddings, labels, ids, *attributes or [None]
             )
             gallery, _ = gallery.with_items(*items, replaces=False)
-        index._publish(gallery, np.zeros(0, "int64"))
-        index.augmentation = augmentation
-        return index
+        return index._filled(gallery, augmentation)
 
     @classmethod
     def from_index(cls, index: "GalleryIndex", **options: Any) -> Self:
@@ -173,11 +171,11 @@ class GalleryIndex(SearchIndex):
             pass
         ```
         """
+        augmentation = options.pop("augmentation", None)
+        options = {"match": index.match} | options
         built = cls(storage=index.gallery.storage, **options)
-        built._publish(index.gallery, np.zeros(0, "int64"))
         built.space, built.preprocessing = index.space, index.preprocessing
-        built.match = index.match
-        return built
+        return built._filled(index.gallery, augmentation)
 
     @property
     def embedding_size(self) -> int | None:
@@ -333,6 +331,12 @@ class GalleryIndex(SearchIndex):
             (folder / f"round{number}").mkdir()
             index.write_files(folder / f"round{number}")
         return {"augmentation": self._augmented.augmentation.get_config()}
+
+    def _filled(self, gallery, augmentation):
+        """The index, which was empty, with a gallery."""
+        self._publish(gallery, np.zeros(0, "int64"))
+        self.augmentation = augmentation
+        return self
 
     def _publish(self, gallery: Gallery, removed: np.ndarray) -> None:
         """Replaces the gallery, without `removed` positions of the old one."""

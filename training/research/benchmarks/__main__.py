@@ -3,8 +3,9 @@
 import subprocess
 import sys
 
-BENCHMARKS = "digits", "pooling", "losses", "reading", "search", "step_share"
-BENCHMARKS += ("large_gallery",)
+BENCHMARKS = (
+    "digits pooling losses reading search step_share large_gallery".split()
+)
 
 
 def main() -> None:

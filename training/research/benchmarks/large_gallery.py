@@ -55,6 +55,28 @@ NAMES = {
 }
 
 
+# Name, phase and keys of a number, its unit, digits, and the aim.
+MEASURES = (
+    ("build, minutes", "build", "build seconds", 60, 1, "30"),
+    ("the same, of processors", "build", "build processor", 60, 1, ""),
+    ("load of the machine meanwhile", "build", "build load", 1, 0, ""),
+    ("memory to build, GB", "build", "build_memory", 1, 1, "6"),
+    ("save, s", "build", "save seconds", 1, 0, ""),
+    ("on disk, GB", "build", "disk", 1, 2, ""),
+    ("load, s", "search", "load seconds", 1, 2, "5"),
+    ("first query, ms", "search", "first seconds", 1e-3, 0, ""),
+    ("one query, ms", "search", "one seconds", 1e-3, 1, "30"),
+    ("all queries at once, s", "search", "all seconds", 1, 1, ""),
+    (f"recall@{NEIGHBORS}", "search", "recall", 1, 3, "0.95"),
+    ("memory to search, GB", "search", "memory", 1, 1, ""),
+    ("of it not mapped, GB", "search", "own_memory", 1, 1, ""),
+    ("delete 1 %, s", "change", "delete seconds", 1, 1, ""),
+    ("replace 1 %, s", "change", "upsert seconds", 1, 1, ""),
+    ("recall after", "change", "recall", 1, 3, "0.95"),
+    ("load of the machine in searches", "search", "all load", 1, 0, ""),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings(report.CommandSettings):
     """What to measure."""
@@ -334,62 +356,16 @@ def measured(settings: Settings, folder: Path) -> dict[str, Any]:
 def table(settings: Settings, facts: dict[str, Any]) -> Table:
     """What was measured, a column for each engine."""
     engines = [engine for engine in NAMES if engine in facts]
-    rows = [
-        ["rows", *(f"{num_rows(e, settings):,}" for e in engines), ""],
-    ]
-
-    def add(name, phase, text, aim=""):
+    rows = [["rows", *(f"{num_rows(e, settings):,}" for e in engines), ""]]
+    for name, phase, keys, scale, digits, aim in MEASURES:
         cells = []
         for engine in engines:
-            try:
-                cells.append(text(facts[engine][phase]))
-            except KeyError:
-                cells.append("")
+            value: Any = facts[engine].get(phase, {})
+            for key in keys.split():
+                value = value.get(key, {})
+            cells.append(f"{value / scale:.{digits}f}" if value else "")
         rows.append([name, *cells, aim])
-
-    def minutes(one):
-        return f"{one['seconds'] / 60:.1f} ({one['processor'] / 60:.1f})"
-
-    add(
-        "build, minutes (of processors)",
-        "build",
-        lambda f: minutes(f["build"]),
-        "30",
-    )
-    add("load meanwhile", "build", lambda f: f"{f['build']['load']:.1f}")
-    add(
-        "memory to build, GB",
-        "build",
-        lambda f: f"{f['build_memory']:.1f}",
-        "6",
-    )
-    add("save, s", "build", lambda f: f"{f['save']['seconds']:.0f}")
-    add("on disk, GB", "build", lambda f: f"{f['disk']:.1f}")
-    add("load, s", "search", lambda f: f"{f['load']['seconds']:.1f}", "5")
-    add(
-        "first query, ms",
-        "search",
-        lambda f: f"{1e3 * f['first']['seconds']:.0f}",
-    )
-    add(
-        "one query, ms",
-        "search",
-        lambda f: f"{1e3 * f['one']['seconds']:.1f}",
-        "30",
-    )
-    add(
-        f"{settings.num_queries:,} queries, s",
-        "search",
-        lambda f: f"{f['all']['seconds']:.1f}",
-    )
-    add(f"recall@{NEIGHBORS}", "search", lambda f: f"{f['recall']:.3f}", "0.95")
-    add("memory to search, GB", "search", lambda f: f"{f['memory']:.1f}")
-    add("of it not mapped", "search", lambda f: f"{f['own_memory']:.1f}")
-    add("delete 1 %, s", "change", lambda f: f"{f['delete']['seconds']:.1f}")
-    add("replace 1 %, s", "change", lambda f: f"{f['upsert']['seconds']:.1f}")
-    add("recall after", "change", lambda f: f"{f['recall']:.3f}", "0.95")
-    names = [NAMES[engine] for engine in engines]
-    return Table(["", *names, "aim"], rows)
+    return Table(["", *(NAMES[engine] for engine in engines), "aim"], rows)
 
 
 if __name__ == "__main__":
