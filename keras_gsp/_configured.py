@@ -17,7 +17,7 @@ class Configured:
         """
         is_layer = isinstance(self, keras.layers.Layer)
         config = super().get_config() if is_layer else {}  # type: ignore[misc]
-        for name in _arguments_of(type(self)):
+        for name in arguments_of(type(self)):
             if not hasattr(self, name):
                 raise AttributeError(
                     f"`{type(self).__name__}` must keep its argument `{name}` "
@@ -34,7 +34,8 @@ class Configured:
         return cls(**{name: read(value) for name, value in config.items()})
 
 
-def _arguments_of(kind: type) -> list[str]:
+def arguments_of(kind: type) -> list[str]:
+    """Lists the arguments of a class, those that it passes to bases too."""
     names: list[str] = []
     for base in kind.__mro__:
         # Their own config has the others.

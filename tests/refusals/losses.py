@@ -71,6 +71,7 @@ ROWS = [
     for row in out_of_range(getattr(losses, name), refused)
 ]
 ROWS += [
+    (losses.TripletLoss, {"marg": 1}, "Arguments of TripletLoss.*marg=1"),
     (losses.RecallAtKLoss, ((1, 0),), "`k` must be .*Received: k=0"),
     (supcon, (np.ones(3),), "same length. Received: 3 and 7"),
     (supcon, (np.ones((7, 7), int),), r"\(None, 1\).*\(7, 7\)"),

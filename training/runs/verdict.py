@@ -34,7 +34,9 @@ def compared(
 
 def interval(gain: Mapping[str, Any]) -> str:
     """Formats a difference of scores in points: `+1.3 [+0.5, +2.0]`."""
-    points = (100 * gain[name] for name in ("difference", "low", "high"))
+    names = "difference", "low", "high"
+    # A rounded -0.0 becomes 0.0.
+    points = (round(100 * gain[name], 1) + 0.0 for name in names)
     return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*points)
 
 
