@@ -80,7 +80,7 @@ def evaluation_batches(
     images: ImageSet,
     *,
     encoder: Any = None,
-    batch_size: int = 100,
+    batch_size: int = 32,
 ) -> Any:
     """Returns all images once, cropped as recipe and trained encoder say."""
     preprocessing = expected_preprocessing(recipe, encoder)
