@@ -119,7 +119,7 @@ def score_lines(scores: dict) -> list[str]:
     numbers = {k: v for k, v in numbers.items() if "step" not in k}
     width = max(16, *map(len, numbers))
     texts = {
-        name: str(value) if name.startswith("num_") else f"{value:.4f}"
+        name: str(value) if isinstance(value, int) else f"{value:.4f}"
         for name, value in numbers.items()
     }
     return [f"{name:>{width}}  {text}" for name, text in texts.items()]
