@@ -82,7 +82,7 @@ $(VENV)/.training: setup.cfg pyproject.toml
 # keras-hub without its dependencies: they bring the full TensorFlow, which
 # would be unpacked over tensorflow-cpu.
 $(VENV)/.test: $(VENV)/.training
-	$(PIP) -e ".[$(TF),$(ENGINES),training,test]" $(TENSORFLOW_PINNED)
+	$(PIP) -e ".[$(TF),$(ENGINES),training,datasets,test]" $(TENSORFLOW_PINNED)
 	$(PIP) regex rich sentencepiece tokenizers kagglehub kagglesdk==0.1.28
 	$(PIP) --no-deps --no-warn-conflicts "keras-hub==0.32.*"
 	touch $@

@@ -9,6 +9,7 @@ import numpy as np
 from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import check_files, find_root, labeled_images
+from training.datasets.tfds_source import is_prepared, tfds_images
 
 
 def published_splits(
@@ -20,10 +21,14 @@ def published_splits(
 ) -> RetrievalSplits:
     """Reads a benchmark data set and checks the number of its images.
 
-    `num_train_classes` and `expected` replace the published numbers.
+    `data_dir` may be the folder of TensorFlow Datasets, if it has prepared
+    them. `num_train_classes` and `expected` replace the published numbers.
     """
     read, counts, published = PUBLISHED[name]
-    found = read(data_dir)
+    if is_prepared(name, data_dir):
+        found = tfds_images(name, data_dir)
+    else:
+        found = read(data_dir)
     if isinstance(found, ImageSet):
         first = np.arange(num_train_classes or published)
         others = np.arange(len(first), found.num_classes)
