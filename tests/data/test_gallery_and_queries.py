@@ -65,13 +65,10 @@ def test_files_are_cut_as_the_encoder_expects(encoder, index, photos):
     )
 
 
-def test_what_contradicts_the_encoder_is_refused(encoder, photos, tmp_path):
+def test_what_contradicts_the_encoder_is_refused(encoder, photos):
     other = image_batches(photos, NAMES, preprocessing=Preprocessing(24, 24))
     with pytest.raises(ValueError, match="side=36.*dataset.*side=24"):
         gsp.retrieval.ExactIndex.from_encoder(encoder, other)
-    for crop, words in ((0.9, "=0.9, .*shorter_side=36"), ("much", "='much'")):
-        with pytest.raises(ValueError, match=f"crop_fraction{words}"):
-            gsp.retrieval.export_encoder(encoder, tmp_path, crop_fraction=crop)
     with pytest.raises(ValueError, match=r"\(20, 20\) pixels.*size=24"):
         gsp.models.build_encoder(backbone(20), preprocessing=CUT)
     with pytest.raises(TypeError, match="preprocessing=36"):
@@ -96,12 +93,6 @@ def test_the_gallery_decides_for_an_encoder_that_does_not_know(
     names = [f"{number}.png".encode() for number in range(len(NAMES))]
     assert found["ids"].numpy()[:, 0].tolist() == names
     assert np.max(found["distances"][:, 0]) < 1e-3
-    with pytest.raises(
-        ValueError, match="crop_fraction=1.0, .*shorter_side=36"
-    ):
-        gsp.retrieval.export_retriever(
-            plain, index, tmp_path / "y", crop_fraction=1.0
-        )
 
 
 def test_the_record_passes_through_clones_and_learners(encoder):

@@ -116,7 +116,9 @@ class Drawn:
     items of each vary as those of a real class, drawn with the class.
     """
 
-    def __init__(self, features: Path | None, num_classes: int, size: int):
+    def __init__(
+        self, features: Path | None, num_classes: int, size: int
+    ) -> None:
         rng = np.random.default_rng(0)
         if features is None:
             spread = np.diag(1 / np.sqrt(1 + np.arange(size)))
