@@ -327,9 +327,9 @@ def check_word(name: str, word: str, known: Iterable[str]) -> None:
     if word not in known:
         similar = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
         hint = f" Similar: {', '.join(similar)}." if similar else ""
-        shown = similar if similar and len(known) > 30 else known
+        some = f"{len(known)} known words" if similar else ", ".join(known)
         raise ValueError(
-            f"`{name}` must be one of {', '.join(shown)}. "
+            f"`{name}` must be one of {some}. "
             f"Received: {name}={word}.{hint}"
         )
 
