@@ -329,8 +329,7 @@ def check_word(name: str, word: str, known: Iterable[str]) -> None:
         hint = f" Similar: {', '.join(similar)}." if similar else ""
         some = f"{len(known)} known words" if similar else ", ".join(known)
         raise ValueError(
-            f"`{name}` must be one of {some}. "
-            f"Received: {name}={word}.{hint}"
+            f"`{name}` must be one of {some}. Received: {name}={word}.{hint}"
         )
 
 
