@@ -26,14 +26,14 @@ install: $(VENV)/.training
 demo: $(VENV)/.training
 	$(BIN)/python -m training.demo $(DEMO)
 
-# What to run before a commit: nine minutes on two cores.
+# What to run before a commit: seven minutes on two cores.
 test: lint test-tf test-jax
 
 # The rest: PyTorch, processes, browsers, compilation of each case, research.
 test-all: $(VENV)/.test test-torch
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow tests/test_commands.py tests/test_examples.py -k $(ANYWHERE)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow -n 2 $(PAGES)
 
 # A file stays with one worker.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
@@ -43,7 +43,8 @@ ON_TORCH := $(PORTABLE) tests/callbacks tests/models/test_saved_files.py \
 	tests/data/test_class_balanced_sampler.py tests/data/test_preprocessing.py \
 	tests/data/test_decoding.py
 # What a new user runs: on every backend, and on PyTorch without TensorFlow.
-ANYWHERE := "commands or README or own-data or flat-folder or from-pytorch"
+PAGES := tests/test_commands.py tests/test_examples.py \
+	-k "commands or README or own-data or flat-folder or from-pytorch"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -60,7 +61,7 @@ test-jax: $(VENV)/.test
 # workers would wait for each other.
 test-torch: $(VENV)-torch/.test
 	KERAS_BACKEND=torch OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest $(WORKERS) $(ON_TORCH)
-	KERAS_BACKEND=torch $(VENV)-torch/bin/python -m pytest -m slow tests/test_commands.py tests/test_examples.py -k $(ANYWHERE)
+	KERAS_BACKEND=torch OMP_NUM_THREADS=1 $(VENV)-torch/bin/python -m pytest -m slow -n 2 $(PAGES)
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q docs build/site

@@ -46,7 +46,7 @@ def write_review(
     for (name, heading), card in zip(TITLES.items(), makers, strict=True):
         items = getattr(suspects, name)
         cards = [card(item) for item in items[:SHOWN]]
-        text = f"{len(items)} found, the first {len(cards)} are shown."
+        text = _shown(len(items), "found")
         sections.append(Section(heading, [text], cards=cards))
         legends[name] = [card["legend"] for card in cards]
     lead = "Decide on these images, then save the list of decisions."
@@ -75,7 +75,7 @@ def write_groups(
         ]
         card = {"legend": f"{len(group)} files", "pictures": pictures}
         cards.append(card | {"choices": choices})
-    text = f"{len(groups)} groups, the first {len(cards)} are shown."
+    text = _shown(len(groups), "groups")
     sections = [
         Section("The collection", lines),
         Section("The same picture several times?", [text], cards=cards),
@@ -162,3 +162,8 @@ def _picture(file, caption):
     pixels = Preprocessing(None, SIDE).decode(Path(file).read_bytes())
     source = picture_address(pixels, SIDE)
     return {"source": source, "caption": caption}
+
+
+def _shown(count, what):
+    rest = f", the first {SHOWN} are shown" if count > SHOWN else ""
+    return f"{count:,} {what}{rest}."
