@@ -43,8 +43,8 @@ autodoc_default_options = {
     "exclude-members": "build, call, compute_output_shape, compute_output_spec,"
     " compute_mask, get_config, from_config",
 }
-# Pages that only the repository has.
-suppress_warnings = ["myst.xref_missing"]
+# Generated tables below a title; pages that only the repository has.
+suppress_warnings = ["myst.header", "myst.xref_missing"]
 _FENCE = re.compile(r"^( *)```(\w*)$")
 
 
