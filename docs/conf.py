@@ -25,6 +25,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["notebooks/*.ipynb"]
 html_theme = "furo"
+html_show_copyright = False
 napoleon_use_ivar = True
 napoleon_custom_sections = [
     ("Call arguments", "params_style"),
