@@ -73,6 +73,11 @@ def _run(command):
         search: Any = CollectionSearch(
             *(command.model, command.data_dir, encoder), k=command.top or 10
         )
+    elif command.data_dir and not command.model.exists():
+        raise FileNotFoundError(
+            "`model` must be there, or `encoder` given to make a collection. "
+            f"Received: {command.model}, which is not; give --encoder."
+        )
     else:
         folder = exported_folder(command.model)
         export_metadata(folder)

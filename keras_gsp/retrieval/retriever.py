@@ -288,24 +288,30 @@ class Retriever:
             and those that failed, with the reason. Its text is a sentence.
 
         Raises:
-            FileNotFoundError: no folder, or one without images, as of a disk
-                that is not mounted, while the index has some.
+            FileNotFoundError: no folder, or one without any image of the
+                index, as of a disk that is not mounted.
             ValueError: no folder is known, or new files in an index with
                 attributes, which `add` takes.
         """
-        if folder is not None:
-            self.folder = Path(os.path.abspath(image_root(folder)))
-        if self.folder is None:
+        if folder is None:
+            folder = self.folder
+        if folder is None:
             raise ValueError("`folder` must be given. Received: folder=None.")
-        present = image_versions(self.folder)
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(
+                f"`folder` must be a folder. Received: {str(folder)!r}."
+            )
+        folder = Path(os.path.abspath(image_root(folder)))
+        present = image_versions(folder)
         ids = set(self.index.ids().tolist()) if len(self.index) else set()
         known = {k: v for k, v in self._versions.items() if k in ids}
-        if known and not present:
+        if known and not known.keys() & present.keys():
             raise FileNotFoundError(
-                "`folder` must hold images. Received: "
-                f"{str(self.folder)!r} without one, where the index has "
-                f"{len(known):,}; is it mounted? `delete` removes items."
+                "`folder` must hold images of the index. Received: "
+                f"{str(folder)!r} without one of its {len(known):,}; is it "
+                "mounted, or another folder? `delete` removes items."
             )
+        self.folder = folder
         # Of items without a version the file is unknown.
         others = ids - known.keys()
         changes = folder_changes(

@@ -51,7 +51,12 @@ _NOT_SUPPORTED = errno.ENOSYS, errno.EINVAL, errno.ENOTSUP
 def is_left_behind(path: Path) -> bool:
     """Whether a killed process left this file or folder unfinished."""
     if _is_version(path):
-        return not (path / CHECKSUMS).exists()
+        if (path / CHECKSUMS).exists():
+            return False
+        try:
+            return _mark(path).exists() or not any(path.iterdir())
+        except OSError:  # Somebody has just removed it.
+            return not path.exists()
     return path.name.startswith(".") and path.name.endswith(_PARTIAL)
 
 
@@ -90,9 +95,11 @@ def whole_version(
     root.mkdir(parents=True, exist_ok=True)
     try:
         with _new_folder(root, root, "version-") as folder:
+            _mark(folder).touch()
             yield folder
             if not (folder / CHECKSUMS).is_file():
                 write_checksums(folder)
+            _mark(folder).unlink()
             _check_free(root, overwrite, _foreign_in_versions, folder)
             former = current_folder(root)
             text = json.dumps({"version": folder.name}) + "\n"
@@ -142,7 +149,10 @@ def whole_folder(
                 os.rename(old, path)
                 raise
     _sync_folder(path.parent)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*{_PARTIAL}"):
+    token = "[0-9a-f]" * 8
+    for left in path.parent.glob(
+        f".{glob.escape(path.name)}.{token}*{_PARTIAL}"
+    ):
         if left.is_dir():
             _remove_unread(left, left == old)
 
@@ -184,6 +194,11 @@ def current_folder(path: str | os.PathLike) -> Path:
     )
 
 
+def _mark(folder):
+    """What says beside a version that it is not whole, or not any more."""
+    return folder.with_name(f".{folder.name}{_PARTIAL}")
+
+
 def _is_version(path):
     return bool(_VERSION.fullmatch(path.name)) and not path.is_symlink()
 
@@ -220,7 +235,9 @@ def _foreign(folder):
     """The first file that the checksums of a folder do not list."""
     known: set[str] = set()
     with contextlib.suppress(ValueError):
-        known = listed(folder).keys() | {CHECKSUMS, CURRENT}
+        known = listed(folder).keys() | {CHECKSUMS}
+    if _is_version(folder):
+        known |= {CURRENT}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_dir():
             if path.relative_to(folder).as_posix() not in known:
@@ -269,6 +286,7 @@ def _new_folder(path, parent, start, end=""):
             except BaseException:
                 if current_folder(parent) != folder:
                     shutil.rmtree(folder, ignore_errors=True)
+                _mark(folder).unlink(missing_ok=True)
                 raise
             return
 
@@ -316,9 +334,13 @@ def _remove_unread(folder, is_free_without_lock, root=None):
                 return
         if root is not None and current_folder(root) == folder:
             return
-        is_unfinished = not (folder / CHECKSUMS).exists()
-        if is_unfinished or _foreign(folder) is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        if is_left_behind(folder) or _foreign(folder) is None:
+            if root is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                return
+            _mark(folder).touch()
+            shutil.rmtree(folder)
+            _mark(folder).unlink()
 
 
 def _exchange(one, other):

@@ -6,6 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from keras_gsp.retrieval.augmentation import AugmentedRows
+from keras_gsp.retrieval.index.augmented_search import AugmentedSearch
 from tests.retrieval.serving.served_answers import answers_here
 from tests.retrieval.serving.served_artefact import small_encoder, write_files
 
@@ -160,6 +161,29 @@ def test_single_changes_stay_near_a_fresh_index_and_refresh_makes_one():
     np.testing.assert_array_equal(
         index.search(queries, 9).ids, fresh.search(queries, 9).ids
     )
+
+
+def test_an_interrupted_change_is_finished_by_the_next_search(
+    tmp_path, monkeypatch
+):
+    rows, labels = things(20, 12, 1.8)
+    index = gallery(rows, labels, Augmentation(3))
+    assert index.delete(["nobody"]) == index.delete([]) == 0
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(AugmentedSearch, "_follow", interrupted)
+        index.delete(["000"])
+    index.save(tmp_path / "index")
+    fresh = gallery(rows, labels, Augmentation(3))
+    fresh.delete(["000"])
+    fresh.refresh()
+    for found in (index, type(index).load(tmp_path / "index")):
+        np.testing.assert_array_equal(
+            found.search(rows[:1], 9).ids, fresh.search(rows[:1], 9).ids
+        )
+
+
+def interrupted(*arguments):
+    raise KeyboardInterrupt
 
 
 def test_matches_are_of_the_original_distances():

@@ -168,6 +168,7 @@ def of_checksums(path, writer):
         lambda path, writer: photographs(path),
         lambda path, writer: photographs(path).parent / "deep" / "photo.png",
         lambda path, writer: photographs(path).parent / "version-1" / "x.png",
+        lambda path, writer: photographs(path).parent / "version-20260101/x",
         lambda path, writer: photographs(path).parent / ".hidden",
         lambda path, writer: path,
         lambda path, writer: inside(path, writer).parent / "deep" / "a",

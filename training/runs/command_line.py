@@ -22,7 +22,7 @@ EXTRAS = {
 
 
 # Commands that go on where they were stopped.
-RESUMED = "train", "advise", "embed", "demo", "research.study"
+RESUMED = "train", "advise", "embed", "search", "demo", "research.study"
 
 
 def run_command(

@@ -44,6 +44,8 @@ class AugmentedSearch:
         self.augmentation, self._index_of = augmentation, index_of
         self.rounds = list(rounds)
         self._threads = OneWriter()
+        # Whether a change of the original was not followed to its end.
+        self._is_behind = False
 
     def search(
         self,
@@ -58,6 +60,7 @@ class AugmentedSearch:
         Distances, positions and matches are those in the original index.
         `options` and `more` are those of its `_nearest`.
         """
+        self.catch_up(original)
         with self._threads.reading():
             rows = queries.reshape(-1, queries.shape[-1])
             rows = self._expanded(rows, "search")
@@ -69,6 +72,7 @@ class AugmentedSearch:
         self, original: Any, queries: np.ndarray, k: int
     ) -> Neighbors:
         """As `search`, of one photograph each, comparing with all items."""
+        self.catch_up(original)
         with self._threads.reading():
             rows = self._expanded(queries, "search_exactly")
             near = self.rounds[-1].search_exactly(rows, k)
@@ -78,16 +82,24 @@ class AugmentedSearch:
     def changing(self, original: Any, ids: Any) -> Iterator[None]:
         """Follows a change of some items of the original index."""
         with self._threads.changing, self._threads.alone():
+            was_behind, self._is_behind = self._is_behind, True
             yield
-            if len(ids) > LARGE_CHANGE * len(original):
+            if was_behind or len(ids) > LARGE_CHANGE * len(original):
                 self._augment_all(original)
-            else:
+            elif len(ids):
                 self._follow(original, ids)
+            self._is_behind = False
+
+    def catch_up(self, original: Any) -> None:
+        """Augments all rows if a change was interrupted."""
+        if self._is_behind:
+            self.refresh(original)
 
     def refresh(self, original: Any) -> None:
         """Augments all rows of the original index."""
         with self._threads.changing, self._threads.alone():
             self._augment_all(original)
+            self._is_behind = False
 
     def _augment_all(self, original):
         ids, rounds = original.ids(), []

@@ -171,7 +171,7 @@ class GalleryIndex(SearchIndex):
             pass
         ```
         """
-        augmentation = options.pop("augmentation", None)
+        augmentation = options.pop("augmentation", index.augmentation)
         options = {"match": index.match} | options
         built = cls(storage=index.gallery.storage, **options)
         built.space, built.preprocessing = index.space, index.preprocessing
@@ -327,6 +327,7 @@ class GalleryIndex(SearchIndex):
     def _write_rounds(self, folder):
         if self._augmented is None:
             return {}
+        self._augmented.catch_up(self)
         for number, index in enumerate(self._augmented.rounds):
             (folder / f"round{number}").mkdir()
             index.write_files(folder / f"round{number}")
