@@ -33,7 +33,7 @@ test: lint test-tf test-jax
 test-all: $(VENV)/.test test-torch
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow -n 2 $(PAGES)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow -n 2 $(PAGES) --deselect $(SLOW_ON_JAX)
 
 # A file stays with one worker.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
@@ -42,9 +42,11 @@ TORCH ?= 2.13.0
 ON_TORCH := $(PORTABLE) tests/callbacks tests/models/test_saved_files.py \
 	tests/data/test_class_balanced_sampler.py tests/data/test_preprocessing.py \
 	tests/data/test_decoding.py
-# What a new user runs: on every backend, and on PyTorch without TensorFlow.
+# What a new user runs, on PyTorch without TensorFlow.
 PAGES := tests/test_commands.py tests/test_examples.py \
 	-k "commands or README or own-data or flat-folder or from-pytorch"
+# It fine-tunes and searches at 224 pixels: above ten minutes on JAX.
+SLOW_ON_JAX := "tests/test_examples.py::test_page_examples_run[docs/guides/own-data.md]"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
