@@ -446,7 +446,8 @@ def draw(path: Path, lines: list[list]) -> None:
                 axis.plot(COUNTS[: len(gains)], gains, marker="o", label=name)
             axis.set_xscale("log", base=2)
             axis.set_title(f"{k[2:]} neighbors, two rounds, w = 1")
-            axis.set_xlabel("photographs of a thing in the gallery")
+            axis.set_xticks(COUNTS, map(str, COUNTS))
+            axis.set_xlabel("photographs of a thing")
         axes[0, 0].set_ylabel("points of MAP@R gained")
         axes[0, 1].legend(fontsize=7)
 
