@@ -126,7 +126,10 @@ def embedded(settings: Settings, number: int) -> dict[str, np.ndarray]:
             images.paths, preprocessing=gsp.data.Preprocessing(side, side)
         )
         pixels = np.concatenate(
-            [np.asarray(batches[i], "u1") for i in range(batches.num_batches)]
+            [
+                np.asarray(batches[i], "u1")
+                for i in range(batches.num_batches or 0)
+            ]
         )
         features = network(settings, side)
         maps = features.predict(pixels, batch_size=64, verbose=0)
@@ -189,7 +192,7 @@ def trained_head(
     """A GSP head on frozen features, from PCA."""
     keras.utils.set_random_seed(0)
     pooling = gsp.layers.GeneralizedSumPooling(64, 0.1, 20.0)
-    encoder = two_looks.head({"train": maps[fitted]}, pooling)
+    encoder = two_looks.started({"train": maps[fitted]}, pooling)
     trained(encoder, maps, labels, fitted, settings)
     return encoder.predict(maps[rows], verbose=0)
 
@@ -341,11 +344,9 @@ def measure(settings: Settings) -> Any:
         path.stem.split("_")[0]: partial(embedded, settings, number)
         for number, path in enumerate(settings.data_dirs)
     }
+    sources["letters"] = partial(letters, settings)
     gains, searched = [], {}
-    for name, source in {
-        **sources,
-        "letters": partial(letters, settings),
-    }.items():
+    for name, source in sources.items():
         file = settings.cache and settings.cache / f"{name}.npz"
         rows = kept(source, file)
         labels, fold = rows.pop("labels"), rows.pop("fold")
