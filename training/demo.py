@@ -56,7 +56,7 @@ NUM_QUERIES, NUM_SHOWN = 3, 5
 """Images that the export is searched with, and neighbors printed of each."""
 CHECKOUT = Path(__file__).parents[1]
 Key = tuple[str, str, int]  # stage, method and seed of a run
-MEASURES = ["map_at_r", "precision_at_1", "precision_at_r"]
+MEASURES = ["map_at_r", "precision_at_1"]
 
 
 @dataclass(frozen=True)
@@ -333,7 +333,10 @@ def _has_desktop():
 def results_table(
     directories: dict[Key, RunDirectory], looks: list[Look]
 ) -> str:
-    """Markdown table, the best row last: mean and deviation over seeds."""
+    """Markdown table, doing nothing first, the best row last.
+
+    Cells are the mean and deviation over seeds.
+    """
     cells = dict.fromkeys((stage, method) for stage, method, _ in directories)
     rows: list[Any] = [
         [*cell, [run.read_scores() for run in _runs_of(directories, cell)]]
@@ -342,8 +345,14 @@ def results_table(
     rows += [[LOOKS[0], look.name, look.scores] for look in looks]
     rows.sort(key=lambda row: np.mean([one["map_at_r"] for one in row[2]]))
     lines: list[list[str]] = [
-        ["network", "method", "MAP@R", "P@1", "P@R", "seeds"],
-        ["---", "---", "---:", "---:", "---:", "---:"],
+        ["network", "method", "MAP@R", "P@1", "seeds"],
+        ["---", "---", "---:", "---:", "---:"],
+    ]
+    raw = next(iter(directories.values())).read_scores()["raw"]
+    nothing = {"raw features": raw[raw["best"]], "whitened": raw["whitened"]}
+    rows = [
+        *([LOOKS[0], f"{k}, not trained", [v]] for k, v in nothing.items()),
+        *rows,
     ]
     for stage, method, scores in rows:
         spreads = [_spread([one[m] for one in scores]) for m in MEASURES]

@@ -18,13 +18,17 @@ def finished(path, test, recipe):
     run = RunDirectory(path)
     run.path.mkdir(parents=True)
     write_json(run.settings, {"recipe": recipe.settings})
-    write_json(run.scores, dict.fromkeys(demo.MEASURES, test))
+    raw = {"best": "maximum", "maximum": dict.fromkeys(demo.MEASURES, 0.05)}
+    raw["whitened"] = dict.fromkeys(demo.MEASURES, 0.2)
+    write_json(run.scores, dict.fromkeys(demo.MEASURES, test) | {"raw": raw})
     line = {"step": 1, "val_map_at_r": test}
     run.history.write_text(json.dumps(line) + "\n")
     return run
 
 
-def test_the_best_row_of_the_table_is_the_last(tmp_path):
+def test_doing_nothing_is_the_first_row_of_the_table_and_the_best_the_last(
+    tmp_path,
+):
     scores = {"GAP": 0.1, "GSP": 0.3, "GSP+ZSR": 0.2}
     runs = {
         key: finished(
@@ -37,12 +41,14 @@ def test_the_best_row_of_the_table_is_the_last(tmp_path):
     window = dict.fromkeys(demo.MEASURES, 0.9)
     looks = [demo.Look("GSP's window", None, np.zeros((0, 1)), [window])]
     lines = demo.results_table(runs, looks).splitlines()
-    assert lines[0] == "| network | method | MAP@R | P@1 | P@R | seeds |"
+    assert lines[0] == "| network | method | MAP@R | P@1 | seeds |"
     # Three seeds differ by 0.02: mean of the middle one, deviation 0.02.
-    spread = "0.120 ± 0.020 | " * 3
+    spread = "0.120 ± 0.020 | " * 2
     assert f"| frozen | GAP | {spread}3 |" in lines
-    assert lines[-1] == "| frozen | GSP's window |" + " 0.900 |" * 3 + " 1 |"
-    means = [float(line.split(" | ")[2].split()[0]) for line in lines[2:]]
+    assert lines[-1] == "| frozen | GSP's window |" + " 0.900 |" * 2 + " 1 |"
+    nothing = "| frozen | raw features, not trained | 0.050 | 0.050 | 1 |"
+    assert lines[2] == nothing and "whitened, not trained" in lines[3]
+    means = [float(line.split(" | ")[2].split()[0]) for line in lines[4:]]
     assert means == sorted(means)
 
 
