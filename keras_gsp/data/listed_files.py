@@ -58,8 +58,8 @@ def folder_rows(
             warnings.warn(message, stacklevel=3)
     if not images:
         raise FileNotFoundError(
-            f"{path} must hold images ({', '.join(IMAGE_ENDINGS)}) in one "
-            "folder per class. Received: no image at any depth."
+            f"{path} must hold images ({', '.join(IMAGE_ENDINGS)}), perhaps "
+            "in one folder per class. Received: no image at any depth."
         )
     rows = [
         {"path": str(f), "label": _label(f.parent.relative_to(root).as_posix())}

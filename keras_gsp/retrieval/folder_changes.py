@@ -77,5 +77,11 @@ def image_versions(root: str | os.PathLike) -> dict[str, tuple[str, Version]]:
             name = entry.path[start:].replace(os.sep, "/")
             status = entry.stat()
             version = status.st_size, status.st_mtime_ns
-            versions[unicodedata.normalize("NFC", name)] = entry.path, version
+            name = unicodedata.normalize("NFC", name)
+            if name in versions:
+                raise ValueError(
+                    "Names of images must differ in Unicode's composed form. "
+                    f"Received: {versions[name][0]!r} and {entry.path!r}."
+                )
+            versions[name] = entry.path, version
     return versions

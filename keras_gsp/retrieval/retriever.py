@@ -209,8 +209,8 @@ class Retriever:
                 if not isinstance(name, str | Path):
                     name = f"image {number}"
                 raise ValueError(
-                    "Images must be whole JPEG, PNG, BMP or WebP files that "
-                    f"hold their `box`. Received: {name}: {word}."
+                    "Images must be whole files of a known format that hold "
+                    f"their `box`, if any. Received: {name}: {word}."
                 )
         return embeddings
 

@@ -90,7 +90,7 @@ def whole_version(
     files, without `overwrite`, or files that were not written here.
     """
     root = Path(os.path.realpath(path))
-    _check_free(root, overwrite, _foreign_in_versions)
+    check_version(root, overwrite=overwrite)
     is_new = not root.exists()
     root.mkdir(parents=True, exist_ok=True)
     try:
@@ -113,6 +113,12 @@ def whole_version(
         if _is_version(old):
             is_free = old != former and not is_left_behind(old)
             _remove_unread(old, is_free, root)
+
+
+def check_version(path: str | os.PathLike, *, overwrite: bool = False) -> None:
+    """Raises what `whole_version` would, before there is something to write."""
+    root = Path(os.path.realpath(path))
+    _check_free(root, overwrite, _foreign_in_versions)
 
 
 @contextlib.contextmanager

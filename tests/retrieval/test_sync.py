@@ -106,3 +106,7 @@ def test_what_sync_cannot_know_stays(photos, encoder, tmp_path):  # noqa: F811
         retriever.sync()
     with pytest.raises(ValueError, match="folder=None"):
         Retriever(encoder, ExactIndex()).sync()
+    for form in "NFC", "NFD":
+        shutil.copy(file, photos / unicodedata.normalize(form, "é.png"))
+    with pytest.raises(ValueError, match="composed form"):
+        retriever.sync()

@@ -40,6 +40,11 @@ def test_a_second_search_is_in_step_with_the_folder(
         assert printed()[0].endswith(": 10 unchanged")
     with one_process(path), pytest.raises(SystemExit, match="Only one process"):
         printed()
+    # Before anything is embedded.
+    (path / "mine.txt").write_text("mine")
+    monkeypatch.setattr(Retriever, "sync", None)
+    with pytest.raises(SystemExit, match="mine.txt"):
+        printed()
 
 
 def test_what_an_interrupted_search_embedded_is_saved(

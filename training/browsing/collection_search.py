@@ -24,8 +24,10 @@ class CollectionSearch:
         from keras_gsp.retrieval import ExactIndex, Retriever
         from keras_gsp.retrieval.space import check_space
         from keras_gsp.storage.one_process import one_process
+        from keras_gsp.storage.whole import check_version
 
         self.k = k
+        check_version(path, overwrite=True)
         with one_process(path):
             if not (path / "current.json").is_file():
                 self.retriever = Retriever(
