@@ -71,7 +71,8 @@ def image_versions(root: str | os.PathLike) -> dict[str, tuple[str, Version]]:
     names in Unicode's composed form (NFC).
     """
     root = os.path.abspath(root)
-    start, versions = len(os.path.join(root, "")), {}
+    start = len(os.path.join(root, ""))
+    versions: dict[str, tuple[str, Version]] = {}
     for entry in folder_entries(root):
         if entry.name.lower().endswith(IMAGE_ENDINGS):
             name = entry.path[start:].replace(os.sep, "/")
