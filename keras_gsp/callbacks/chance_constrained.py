@@ -155,13 +155,11 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         return scalar(self.model.anchored.problem)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Checks the learner, and warns if the training is too short."""
         _check_learner(self.model, self.warmup_epochs)
         self._missing = None
         self._warn_if_too_short()
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        """Chooses the first proxies, or the next ones after convergence."""
         self._raise_if_missing()
         self._last_batch = -1
         progress = self.model.progress
@@ -179,7 +177,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             self._last_batch = max(self._last_batch, batch)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Records the score, and adds the state of the problem to the logs."""
         learner, logs = self.model, {} if logs is None else logs
         anchored, progress = learner.anchored, learner.progress
         is_warming_up = scalar(progress.is_warming_up)
@@ -200,7 +197,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         logs["ccp_anchor_distance"] = distance
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Ends the warm-up; warns if problem 1 has the best score."""
         progress = self.model.progress
         progress.is_warming_up.assign(0)
         self._raise_if_missing()

@@ -102,13 +102,11 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             self._gallery = LabeledBatches(gallery, "gallery", batch_size)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Checks data sets and encoder before the first step."""
         self._choose_classes()
         self._queries.check_has_pair(self._gallery)
         next(encoded_batches(self._encoder(), self._queries))
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Adds the scores to the logs every `validation_freq` epochs."""
         if (epoch + 1) % self.validation_freq == 0:
             for key, value in self.evaluate().items():
                 is_logged = not key.startswith("num_")

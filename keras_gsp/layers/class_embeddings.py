@@ -89,6 +89,5 @@ class ClassEmbeddings(ConfiguredLayer):
         self.built = True
 
     def call(self, labels: Tensor) -> Tensor:
-        """Returns the row of each label."""
         indices = class_indices(labels, self.num_classes)
         return rows_of(self.embeddings, indices)

@@ -85,7 +85,6 @@ class ClassProxies(ConfiguredLayer):
         )
 
     def call(self, embeddings: Tensor, size: int | None = None) -> Tensor:
-        """Returns the cosine similarities to all proxies."""
         proxies = self.flat_proxies()
         if size is not None:
             embeddings, proxies = embeddings[:, :size], proxies[:, :size]

@@ -84,7 +84,6 @@ class EmbeddingMemory(ConfiguredLayer):
     def build(
         self, embeddings_shape: tuple, labels_shape: tuple | None = None
     ) -> None:
-        """Creates the empty memory."""
         size = known_size(embeddings_shape)
         self.embeddings = self._add_state(
             "embeddings", (self.capacity, size), self.variable_dtype

@@ -38,9 +38,7 @@ class EmbeddingNormalization(ConfiguredLayer):
         self.supports_masking = True
 
     def call(self, embeddings: Tensor) -> Tensor:
-        """Normalizes embeddings; see the class."""
         return normalize(embeddings, self.normalization)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
-        """Returns the input's shape."""
         return input_shape

@@ -21,14 +21,12 @@ class PatchTokens(ConfiguredLayer):
         self.supports_masking = True
 
     def call(self, tokens: Tensor) -> Tensor:
-        """Returns the tokens after the prefix."""
         self.compute_output_shape(tokens.shape)
         return tokens[:, self.prefix_tokens :]
 
     def compute_mask(
         self, inputs: Tensor, mask: Tensor | None = None
     ) -> Tensor | None:
-        """Returns the mask of the remaining tokens."""
         return None if mask is None else mask[:, self.prefix_tokens :]
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -71,7 +69,6 @@ class TokenGrid(ConfiguredLayer):
         self.supports_masking = True
 
     def call(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns the patches as a map."""
         _check_no_mask(tokens, mask)
         _of_tokens(tokens.shape)
         patches = tokens[:, self.prefix_tokens :]

@@ -89,7 +89,6 @@ class PrototypeHistogram(ConfiguredLayer):
         )
 
     def call(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Returns the histograms of a batch of feature maps."""
         features = zero_where_masked(at_least_float32(features), mask)
         features = flat_features(features)
         prototypes = ops.cast(self.prototypes, features.dtype)
@@ -115,5 +114,4 @@ class PrototypeHistogram(ConfiguredLayer):
         )
 
     def compute_mask(self, inputs: Tensor, mask: Tensor | None = None) -> None:
-        """Returns no mask: the output has no tokens."""
         return None

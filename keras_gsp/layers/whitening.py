@@ -96,7 +96,6 @@ class Whitening(ConfiguredLayer):
         )
 
     def call(self, embeddings: Tensor) -> Tensor:
-        """Returns the whitened embeddings."""
         embeddings = at_least_float32(embeddings)
         centered = embeddings - ops.cast(self.mean, embeddings.dtype)
         kernel = ops.cast(self.kernel, embeddings.dtype)

@@ -67,7 +67,6 @@ class ContrastiveLoss(PairLoss):
         positive: Tensor,
         negative: Tensor,
     ) -> Tensor:
-        """Returns both active means, split over the anchors."""
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.positive_margin)
         too_near = ops.relu(self.negative_margin - distances)
@@ -125,7 +124,6 @@ class CosineContrastiveLoss(PairLoss):
         positive: Tensor,
         negative: Tensor,
     ) -> Tensor:
-        """Returns each anchor's sum of hinges."""
         cosines = full_matmul(embeddings, ops.transpose(references))
         hinges = positive * ops.relu(1.0 - _IDENTICAL - cosines)
         hinges += negative * ops.relu(cosines - self.margin)

@@ -116,7 +116,6 @@ class CrossBatchLoss(Regularizer):
         return ("histograms", "first_half", *self.pair_loss.needs)
 
     def training_loss(self, parts: StepParts) -> Tensor:
-        """Returns the loss of a training step, a scalar."""
         targets = parts.embeddings if parts.pooled is None else parts.pooled
         return self._loss(parts, parts.histograms, targets, parts.first_half)
 

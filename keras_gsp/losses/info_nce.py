@@ -57,7 +57,6 @@ class NTXentLoss(PairLoss):
         positive: Tensor,
         negative: Tensor,
     ) -> Tensor:
-        """Returns each anchor's sum over its positives, over their number."""
         cosines = full_matmul(embeddings, ops.transpose(references))
         logits = cosines / self.temperature
         rivals = weighted_logsumexp(logits, negative)[:, None]
@@ -105,7 +104,6 @@ class SupConLoss(PairLoss):
         positive: Tensor,
         negative: Tensor,
     ) -> Tensor:
-        """Returns the mean of each anchor's positives."""
         cosines = full_matmul(embeddings, ops.transpose(references))
         logits = cosines / self.temperature
         everyone = weighted_logsumexp(logits, positive + negative)

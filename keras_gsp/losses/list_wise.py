@@ -112,7 +112,6 @@ class SmoothAPLoss(ListLoss):
     def list_terms(
         self, similarities: Tensor, positive: Tensor, counted: Tensor
     ) -> Tensor:
-        """Returns one minus each anchor's smooth average precision."""
         is_positive = positive > 0.0
         ranks = soft_ranks(similarities, counted, is_positive, self.temperature)
         ranks_among_positives = soft_ranks(
@@ -175,7 +174,6 @@ class RecallAtKLoss(ListLoss):
     def list_terms(
         self, similarities: Tensor, positive: Tensor, counted: Tensor
     ) -> Tensor:
-        """Returns one minus each anchor's mean smooth recall."""
         ranks = soft_ranks(
             similarities, counted, positive > 0.0, self.temperature
         )

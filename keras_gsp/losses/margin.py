@@ -60,7 +60,6 @@ class MarginLoss(PairLoss):
         positive: Tensor,
         negative: Tensor,
     ) -> Tensor:
-        """Returns each anchor's sum of hinges, divided by their number."""
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.beta + self.margin)
         too_near = ops.relu(self.beta - distances + self.margin)

@@ -106,16 +106,13 @@ class MatryoshkaLoss(MetricLoss):
         )
 
     def checked_labels(self, labels: Tensor) -> Tensor:
-        """Returns labels as the loss takes them."""
         return self.loss.checked_labels(labels)
 
     def training_loss(self, parts: StepParts) -> Tensor:
-        """Returns the sum of the training losses of the leading parts."""
         loss = self.loss.training_loss
         return self._sum(parts.embeddings, lambda m: loss(_truncated(parts, m)))
 
     def validation_loss(self, parts: StepParts) -> Tensor:
-        """Returns the sum of the validation losses of the leading parts."""
         loss = self.loss.validation_loss
         return self._sum(parts.embeddings, lambda m: loss(_truncated(parts, m)))
 

@@ -64,7 +64,6 @@ class CircleLoss(PairLoss):
         positive: Tensor,
         negative: Tensor,
     ) -> Tensor:
-        """Returns each anchor's logarithm."""
         cosines = full_matmul(embeddings, ops.transpose(references))
         fixed = ops.stop_gradient(cosines)
         pull = ops.relu(1.0 + self.margin - fixed)
@@ -141,7 +140,6 @@ class MultiSimilarityLoss(PairLoss):
         positive: Tensor,
         negative: Tensor,
     ) -> Tensor:
-        """Returns both logarithms of each anchor."""
         cosines = full_matmul(embeddings, ops.transpose(references))
         kept = weights = PairWeights(positive, negative)
         if self.mining_margin is not None:

@@ -60,14 +60,12 @@ class ProxyAnchorLoss(ProxyLoss):
         self.alpha = alpha
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns each sample's shares of its class's and all proxies' logs."""
         everything = ops.ones(ops.shape(labels), dtype="bool")
         return self.inside_terms(labels, similarities, everything)
 
     def inside_terms(
         self, labels: Tensor, similarities: Tensor, is_inside: Tensor
     ) -> Tensor:
-        """Returns terms whose mean is the loss of the samples inside."""
         is_other = ops.logical_not(is_own_class(labels, similarities))
         repulsion = log_one_plus_sum_exp(
             self.alpha * (similarities + self.margin),

@@ -51,7 +51,6 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         self.temperature = temperature
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns each sample's cross-entropy."""
         nearest = nearest_of_class(similarities)
         target = own_similarities(labels, nearest)
         differences = (nearest - target[:, None]) / self.temperature
@@ -93,7 +92,6 @@ class CosFaceLoss(ProxyLoss):
         self.temperature = temperature
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         target = own_similarities(labels, nearest) - self.margin
         return softmax_terms(
@@ -147,7 +145,6 @@ class ArcFaceLoss(ProxyLoss):
         self.temperature = temperature
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns each sample's cross-entropy with the margin applied."""
         nearest = nearest_of_class(similarities)
         target = self._turned(own_similarities(labels, nearest))
         return softmax_terms(
@@ -200,7 +197,6 @@ class ProxyNCALoss(ProxyLoss):
         self.temperature = temperature
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns each sample's cross-entropy."""
         logits = similarities / self.temperature
         target = ops.logsumexp(own_similarities(labels, logits), axis=-1)
         return ops.logsumexp(logits, axis=(1, 2)) - target
@@ -258,7 +254,6 @@ class SoftTripleLoss(ProxyLoss):
         self.margin = margin
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
-        """Returns each sample's cross-entropy with the margin applied."""
         relaxed = self._relaxed(similarities)
         target = own_similarities(labels, relaxed) - self.margin
         return softmax_terms(labels, self.scale * (relaxed - target[:, None]))

@@ -106,7 +106,6 @@ class ZeroShotLoss(Regularizer):
         return -exact_mean(ops.take_along_axis(log_probabilities, rows, axis=1))
 
     def training_loss(self, parts: StepParts) -> Tensor:
-        """Returns the regularizer of a training step, a scalar."""
         return self.compute(
             parts.labels,
             parts.histograms,

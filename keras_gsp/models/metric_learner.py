@@ -179,7 +179,6 @@ class MetricLearner(Configured, keras.Model):
             self.build(encoder.input_shape)
 
     def build(self, input_shape: tuple) -> None:
-        """Builds the parts; done at construction for a built encoder."""
         if getattr(self, "built", False):
             return
         if not self.encoder.built:
@@ -202,7 +201,6 @@ class MetricLearner(Configured, keras.Model):
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Any:
-        """Returns the encoder's output."""
         if _ON_JAX and training and self.batch_chunks > 1:
             return encode_chunks_on_jax(self.encoder, inputs, self.batch_chunks)
         return self.encoder(inputs, training=training)

@@ -99,13 +99,11 @@ class MultiView(keras.Model):
         self.passes = len(views)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
         return constructor_arguments(self)
 
     @classmethod
     def from_config(
         cls, config: dict[str, Any], custom_objects: Any = None
     ) -> Self:
-        """Rebuilds a model from `get_config`."""
         read = keras.saving.deserialize_keras_object
         return cls(**{name: read(value) for name, value in config.items()})

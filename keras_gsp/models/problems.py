@@ -105,7 +105,6 @@ class ProblemProgress(keras.layers.Layer):
         super().__init__(trainable=False, **kwargs)
 
     def build(self, input_shape: Any = None) -> None:
-        """Creates the weights."""
         lowest = keras.initializers.Constant(-np.inf)
         self.best_score = _add_state(self, "best_score", "float32", lowest)
         self.best_of_all = _add_state(self, "best_of_all", "float32", lowest)

@@ -168,7 +168,6 @@ class TwoLooks(keras.Model):
     def from_config(
         cls, config: dict[str, Any], custom_objects: Any = None
     ) -> Self:
-        """Rebuilds a model from `get_config`."""
         read = keras.saving.deserialize_keras_object
         arguments = {name: read(value) for name, value in config.items()}
         shared, first = arguments.pop("shared", {}), arguments["first"]
@@ -219,7 +218,6 @@ class Boxes(ConfiguredLayer):
         return _windows(weights, self.window)
 
     def compute_output_shape(self, shapes: list) -> tuple:
-        """Returns the shape of the boxes."""
         return shapes[0][0], 4
 
 

@@ -167,7 +167,6 @@ class Upgrade(SearchIndex):
 
     @property
     def embedding_size(self) -> int | None:
-        """Size of the new embeddings."""
         return len(self.space_map.weights)
 
     def embed(
@@ -254,7 +253,6 @@ class Upgrade(SearchIndex):
         return removed - len(counted_twice)
 
     def count(self, where: Where | None = None) -> int:
-        """Returns the number of items that pass a filter."""
         both = len(self._embedded_ids)
         if where and both:
             _, labels, ids, attributes = self.old.items(self._embedded_ids)
@@ -264,7 +262,6 @@ class Upgrade(SearchIndex):
         return self.old.count(where) + new - both
 
     def ids(self) -> np.ndarray:
-        """Returns the ids of all items."""
         return np.union1d(self.left(), self.new.ids())
 
     def items(self, ids: Any) -> Items:

@@ -145,7 +145,6 @@ class ExactResume(keras.callbacks.Callback):
         return self.step
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Restores the states of the callbacks and skips epochs done."""
         if self._restored_model is not self.model and self.restore(self.model):
             warnings.warn(
                 f"`ExactResume` resumes in `fit` after epoch {self.epoch}, "
@@ -168,7 +167,6 @@ class ExactResume(keras.callbacks.Callback):
         )
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        """Resets the count of steps."""
         self._last_batch = -1
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
@@ -177,7 +175,6 @@ class ExactResume(keras.callbacks.Callback):
             self._last_batch = max(self._last_batch, batch)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Writes a checkpoint."""
         steps = self._last_batch + 1
         self.step += steps
         self.epoch = epoch + 1
@@ -202,7 +199,6 @@ class ExactResume(keras.callbacks.Callback):
         )
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Lets a later `fit` begin at its first epoch."""
         set_initial_epoch(self.model, 0)
         self._restored_model = None
 

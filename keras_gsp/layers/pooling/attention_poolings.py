@@ -79,7 +79,6 @@ class AttentionPooling(WeightedPooling):
             )
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the queries and W."""
         self.queries = self.full_precision_weight(
             "queries", (self.num_queries, channels), self.initial_queries
         )
@@ -88,7 +87,6 @@ class AttentionPooling(WeightedPooling):
             self.create_dense("value", channels, size, use_bias=False)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the pooled parts of all queries, concatenated."""
         shares = ops.swapaxes(self.shares(features, kept), 1, 2)
         values = features
         if self.use_value_projection:
@@ -103,7 +101,6 @@ class AttentionPooling(WeightedPooling):
         return ops.reshape(pooled, (-1, channels))
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Returns the attention weights of each query."""
         scores = full_matmul(features, ops.transpose(self.queries))
         return ops.swapaxes(
             masked_softmax(ops.swapaxes(scores, 1, 2), kept), 1, 2
@@ -168,11 +165,9 @@ class EfficientProbingPooling(AttentionPooling):
         self.projection_size = projection_size
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Returns the attention weights of each query."""
         return super().shares(features * features.shape[-1] ** -0.5, kept)
 
     def output_size(self, channels: int) -> int:
-        """Returns the size of the values."""
         return self.projection_size or channels
 
 
@@ -223,7 +218,6 @@ class CBAMPooling(WeightedPooling):
         self.kernel_size = kernel_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the two-layer perceptron and the convolution."""
         hidden = max(1, channels // self.reduction)
         self.create_dense("squeeze", channels, hidden, use_bias=False)
         self.create_dense("expand", hidden, channels, use_bias=False)
@@ -234,12 +228,10 @@ class CBAMPooling(WeightedPooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the average of the weighted features."""
         damped, weights = self._attended(features, kept)
         return masked_mean(weights[..., None] * damped, kept)
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Returns the spatial attention."""
         return self._attended(features, kept)[1]
 
     def _attended(self, features, kept):
@@ -314,17 +306,14 @@ class DELFPooling(WeightedPooling):
         self.hidden_size = hidden_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the two layers of the score."""
         self.create_dense("hidden", channels, self.hidden_size)
         self.create_dense("score", self.hidden_size, 1)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the mean of the weighted features."""
         scores = self.shares(features, kept)[..., None]
         return masked_mean(scores * features, kept)
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Returns the attention scores."""
         hidden = ops.relu(self.dense("hidden", features))
         return ops.softplus(self.dense("score", hidden)[..., 0])
 
@@ -369,7 +358,6 @@ class SimPooling(WeightedPooling):
         self.power = check_power(power)
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates query, key and the normalization's scale and offset."""
         for name in ("query", "key"):
             self.create_dense(name, channels, channels, use_bias=False)
         self.normalization = keras.layers.LayerNormalization(
@@ -378,7 +366,6 @@ class SimPooling(WeightedPooling):
         self.normalization.build((None, None, channels))
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the power mean of the attended values."""
         normalized = self.normalization(features)
         shares = self._attention(features, normalized, kept)
         real = normalized
@@ -390,7 +377,6 @@ class SimPooling(WeightedPooling):
         return ops.power(ops.sum(powers, axis=1), 1.0 / self.power)
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Returns the attention weights."""
         return self._attention(features, self.normalization(features), kept)
 
     def _attention(self, features, normalized, kept):

@@ -43,7 +43,6 @@ class AverageMaxPooling(FeaturePooling):
     pools_first = True
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns average + maximum."""
         return masked_mean(features, kept) + masked_max(features, kept)
 
 
@@ -86,11 +85,9 @@ class GeneralizedMeanPooling(FeaturePooling):
         self.learn_power = learn_power
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the weight of the exponent, if it is learned."""
         add_power_weight(self)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the power mean."""
         return generalized_mean(features, power_of(self), kept=kept)
 
 
@@ -171,7 +168,6 @@ class WELDONPooling(FeaturePooling):
             )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns mean of the largest + mean of the smallest."""
         if features.shape[1] is None:
             features = require(
                 features,

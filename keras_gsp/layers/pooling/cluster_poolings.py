@@ -53,7 +53,6 @@ class _ClusterPooling(FeaturePooling):
         return ops.reshape(vectors, (-1, self.num_vectors * vectors.shape[-1]))
 
     def output_size(self, channels):
-        """Returns vectors times the size of a feature."""
         return self.num_vectors * (self.projection_size or channels)
 
 
@@ -100,7 +99,6 @@ class NetVLADPooling(_ClusterPooling):
         self.num_clusters = self.num_vectors = num_clusters
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the projection, the assignment and the centers."""
         size = self.create_projection(channels)
         self.create_dense("assignment", size, self.num_clusters)
         self.centers = self.full_precision_weight(
@@ -108,7 +106,6 @@ class NetVLADPooling(_ClusterPooling):
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the normalized residuals of all clusters, concatenated."""
         features = self.projected(features)
         shares = ops.softmax(self.dense("assignment", features), axis=-1)
         if kept is not None:
@@ -188,7 +185,6 @@ class OptimalTransportPooling(_ClusterPooling):
             )
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the scores' two layers and the projection."""
         self.create_projection(channels)
         size = self.hidden_size
         self.create_dense("hidden", channels, size)
@@ -196,7 +192,6 @@ class OptimalTransportPooling(_ClusterPooling):
         self.create_dense("score", size, self.num_clusters + 1, use_bias=False)
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the vectors of all clusters, concatenated."""
         plan = self._plan(features, kept)
         received = full_matmul(plan, self.projected(features))
         return self.concatenated(unit_sphere(received))
@@ -294,14 +289,12 @@ class OTKPooling(_ClusterPooling):
         self.num_iterations = num_iterations
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the projection and the references."""
         size = self.create_projection(channels)
         self.references = self.full_precision_weight(
             "references", (self.num_references, size)
         )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the vectors of all references, concatenated."""
         features = self.projected(features)
         costs = pairwise_distances(
             unit_sphere(ops.convert_to_tensor(self.references)),

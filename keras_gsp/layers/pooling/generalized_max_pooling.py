@@ -56,7 +56,6 @@ class GeneralizedMaxPooling(FeaturePooling):
         self.ridge = ridge
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Solves the ridge regression of each image."""
         if kept is not None:
             # A row of zeros changes neither F'F nor F'1.
             features = kept[..., None] * features

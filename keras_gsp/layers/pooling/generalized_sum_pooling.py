@@ -263,7 +263,6 @@ class GeneralizedSumPooling(FeaturePooling):
     def compute_mask(
         self, inputs: Tensor, mask: Tensor | None = None
     ) -> tuple | None:
-        """Returns no mask: the outputs have no tokens."""
         return (None, None) if self.return_histogram else None
 
     def _as_features(self, features):

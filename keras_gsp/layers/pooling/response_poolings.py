@@ -47,14 +47,12 @@ class CroWPooling(WeightedPooling):
     pools_first = True
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the weighted mean of the positive responses."""
         responses = ops.relu(features)
         weights = self.shares(features, kept)
         total = ops.sum(weights[..., None] * responses, axis=1)
         return _rarity(responses, kept) * total / num_kept(features, kept)
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Returns the weights of the positions."""
         strengths = ops.sum(ops.relu(features), axis=-1)
         if kept is not None:
             strengths = kept * strengths
@@ -118,7 +116,6 @@ class SmoothedMatchKernelPooling(WeightedPooling):
         self.kernel_size = kernel_size
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        """Returns the weighted mean of the smoothed features."""
         flat = flat_features(features)
         weights = self.shares(features, kept)[..., None]
         if len(features.shape) == 4 and self.kernel_size > 1:
@@ -134,6 +131,5 @@ class SmoothedMatchKernelPooling(WeightedPooling):
         return masked_mean(weights * flat, kept)
 
     def shares(self, features: Tensor, kept: Tensor | None) -> Tensor:
-        """Returns the norms before smoothing, without gradient."""
         norms = vector_norm(flat_features(features))
         return ops.stop_gradient(norms[..., 0])

@@ -63,7 +63,6 @@ class GSoPPooling(FeaturePooling):
         self.attention_size = attention_size
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the reduction, the row filters and the expansion."""
         size = self.attention_size
         self.create_dense("reduce", channels, size, use_bias=False)
         self.feature_normalization = keras.layers.BatchNormalization(
@@ -87,7 +86,6 @@ class GSoPPooling(FeaturePooling):
     def pool(
         self, features: Tensor, kept: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns the average with weighted channels."""
         has_any = None
         if mask is not None:
             mask = ops.cast(mask, "bool")
@@ -150,7 +148,6 @@ class SOLARPooling(FeaturePooling):
         self.power = check_power(power)
 
     def create_weights(self, channels: int, input_shape: tuple) -> None:
-        """Creates the maps to queries, keys, values and the output."""
         size = max(1, channels // 2)
         self.create_dense("value", channels, size)
         self.create_dense("output", size, channels, initializer="zeros")
@@ -168,7 +165,6 @@ class SOLARPooling(FeaturePooling):
     def pool(
         self, features: Tensor, kept: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Returns the power mean of the attended features."""
         if mask is not None:
             mask = ops.cast(mask, "bool")
         queries = self.dense("query", features)

@@ -179,11 +179,9 @@ class GalleryIndex(SearchIndex):
 
     @property
     def embedding_size(self) -> int | None:
-        """Size of the embeddings, `None` while the index is empty."""
         return self.gallery.embedding_size
 
     def count(self, where: Where | None = None) -> int:
-        """Returns the number of items that pass a filter."""
         gallery = self.gallery
         selected = is_selected(where, gallery.columns)
         return len(gallery) if selected is None else int(selected.sum())
@@ -194,7 +192,6 @@ class GalleryIndex(SearchIndex):
         return as_numpy(ids) if ids.dtype == object else ids.copy()
 
     def items(self, ids: Any) -> Items:
-        """Returns items as `upsert` takes them; see `SearchIndex.items`."""
         gallery = self.gallery
         places = gallery.positions_of(as_list(ids))
         places = places[places >= 0]
@@ -221,7 +218,6 @@ class GalleryIndex(SearchIndex):
             self._change(*self.gallery.with_items(*items, replaces=False))
 
     def delete(self, ids: Any) -> int:
-        """Removes items and returns their number; unknown ids are ignored."""
         with self._threads.changing:
             positions = self.gallery.positions_of(as_list(ids))
             gallery, removed = self.gallery.without(positions)

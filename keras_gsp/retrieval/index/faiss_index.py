@@ -151,7 +151,6 @@ class FaissEngine(Engine):
         return self.index.ntotal
 
     def append(self, vectors: np.ndarray) -> None:
-        """Adds rows; see `Engine`."""
         self.index.add(self.from_origin(vectors))
 
     def from_origin(self, rows: np.ndarray) -> np.ndarray:
@@ -159,7 +158,6 @@ class FaissEngine(Engine):
         return np.ascontiguousarray(rows - self.origin)
 
     def num_rescored(self, k: int) -> int:
-        """Returns how many candidates of a code are compared exactly."""
         if not _has_codes(self.index):
             return 0
         least = max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
@@ -168,7 +166,6 @@ class FaissEngine(Engine):
     def proposed(
         self, queries: np.ndarray, asked: int, **options: Any
     ) -> np.ndarray:
-        """Returns rows near each query; see `Engine`."""
         faiss = import_faiss()
         is_graph = isinstance(faiss.downcast_index(self.index), faiss.IndexHNSW)
         if is_graph and "efSearch" not in (self._options.parameters or ""):
@@ -178,7 +175,6 @@ class FaissEngine(Engine):
         return self.index.search(self.from_origin(queries), asked, **options)[1]
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Writes faiss's own file."""
         import_faiss().write_index(self.index, str(folder / FILE))
         return {"origin": self.origin.tolist()}
 

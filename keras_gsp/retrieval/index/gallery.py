@@ -138,7 +138,6 @@ class Gallery:
 
     @property
     def embedding_size(self) -> int | None:
-        """Size of the embeddings, `None` before the first items."""
         return self.parts[0].values.shape[1] if self.parts else None
 
     @property

@@ -121,7 +121,6 @@ class MilvusIndex(SearchIndex):
 
     @property
     def embedding_size(self) -> int | None:
-        """Size of the embeddings, `None` before the first `upsert`."""
         return self._schema[0]
 
     def build(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -147,7 +146,6 @@ class MilvusIndex(SearchIndex):
                 warn_of_low_recall(self, own, "Take FLAT, or a larger `ef`")
 
     def delete(self, ids: Any) -> int:
-        """Removes items and returns their number; unknown ids are ignored."""
         ids = as_list(ids)
         if self.embedding_size is None or not ids:
             return 0
@@ -161,7 +159,6 @@ class MilvusIndex(SearchIndex):
         return num_known
 
     def count(self, where: Where | None = None) -> int:
-        """Returns the number of items that pass a filter."""
         if self.embedding_size is None:
             return 0
         return int(self._rows(where, ["count(*)"])[0]["count(*)"])
@@ -172,7 +169,6 @@ class MilvusIndex(SearchIndex):
         return np.sort(np.array(found, None if found else "int64"))
 
     def items(self, ids: Any) -> Items:
-        """Returns items as `upsert` takes them; see `SearchIndex.items`."""
         self._check_filled()
         wanted = ids_of_kind(as_list(ids), self._dtypes["id"]).tolist()
         rows: dict[Any, Any] = {}

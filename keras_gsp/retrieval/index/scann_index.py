@@ -131,7 +131,6 @@ class ScannEngine(Engine):
         return self._searcher.size()
 
     def append(self, vectors: np.ndarray) -> None:
-        """Adds rows; see `Engine`."""
         rows = np.ascontiguousarray(vectors)
         # ScaNN appends rows without a number.
         self._searcher.searcher.upsert([None] * len(rows), rows, len(rows))
@@ -139,7 +138,6 @@ class ScannEngine(Engine):
     def proposed(
         self, queries: np.ndarray, asked: int, **options: Any
     ) -> np.ndarray:
-        """Returns rows near each query; see `Engine`."""
         wanted = options.pop("pre_reorder_num_neighbors", None)
         num_candidates = self._options.num_candidates(asked, wanted)
         rows, distances = self._searcher.search_batched_parallel(
@@ -152,7 +150,6 @@ class ScannEngine(Engine):
         return np.where(is_missing, -1, np.asarray(rows).astype("int64"))
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Writes ScaNN's own files."""
         (folder / "scann").mkdir()
         self._searcher.serialize(str(folder / "scann"), relative_path=True)
         return {}
