@@ -455,9 +455,10 @@ class Retriever:
         files = {name: file for name, file in paths.items() if file is not None}
         if not files:
             if ids:
+                where = "without `folder`" if self.folder is None else root
                 warnings.warn(
-                    "There are no canaries: photographs by the ids of the "
-                    f"index are not in folder={str(root)!r}.",
+                    "There are no canaries: no photograph by the ids of the "
+                    f"index was found ({where}).",
                     stacklevel=3,
                 )
             return None

@@ -123,7 +123,7 @@ class GalleryIndex(SearchIndex):
             **options: the other keyword arguments of the class.
 
         Raises:
-            TypeError, ValueError: what `upsert` refuses.
+            TypeError, ValueError: what `upsert` refuses, or no items at all.
 
         Example:
 
@@ -147,6 +147,8 @@ class GalleryIndex(SearchIndex):
                 embeddings, labels, ids, *attributes or [None]
             )
             gallery, _ = gallery.with_items(*items, replaces=False)
+        if not len(gallery):
+            raise ValueError("Expected shards with items. Received: no items.")
         return index._filled(gallery, augmentation)
 
     @classmethod

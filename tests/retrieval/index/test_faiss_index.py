@@ -106,6 +106,8 @@ def test_an_index_of_shards_builds_its_engine_once(monkeypatch):
         assert one.count(where) == 700 and one.count({"label": 1}) == 500
     found, exact = index.search(QUERIES, 5), whole.search_exactly(QUERIES, 5)
     assert share(found, exact) > 0.98
+    with pytest.raises(ValueError, match="no items"):
+        FaissIndex.from_shards([])
 
 
 def test_an_engine_of_a_mapped_gallery_shares_its_items(tmp_path):
