@@ -31,17 +31,6 @@ def test_one_tensor_or_shape_is_the_embedding(outputs):
     assert embedding_of(both) is outputs
 
 
-def test_what_is_no_embedding_is_refused():
-    for outputs, error, message in [
-        ({"pooled": np.ones((2, 8))}, TypeError, r"keys \['pooled'\]"),
-        ((np.ones((2, 8)),) * 2, TypeError, "a tuple of 2"),
-        (np.ones((2, 3, 8)), ValueError, r"\(2, 3, 8\)"),
-        ((None, 3, 8), ValueError, r"\(None, 3, 8\)"),
-    ]:
-        with pytest.raises(error, match=message):
-            embedding_of(outputs)
-
-
 def functional():
     inputs = keras.Input((4,), name="image")
     return keras.Model(inputs, keras.layers.Dense(3)(inputs))

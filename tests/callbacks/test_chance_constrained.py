@@ -383,18 +383,6 @@ def test_interrupted_in_the_middle_of_a_problem_goes_on_bit_by_bit(tmp_path):
     np.testing.assert_equal(part, whole)
 
 
-def test_a_model_without_proxies_or_anchors_is_refused_before_training():
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    for refused, error, message in (
-        (build_learner(proxies=None), ValueError, "proxies=None"),
-        (build_learner(anchor_weight=None), ValueError, "anchor_weight=None"),
-        (model, TypeError, "Received: a Sequential"),
-    ):
-        with pytest.raises(error, match=message):
-            fit(refused, [0.1])
-
-
 def endless(count):
     tf = pytest.importorskip("tensorflow", reason="a tf.data pipeline")
     data = (IMAGES[:count], LABELS[:count])
@@ -414,33 +402,6 @@ def test_a_pool_may_be_small_and_endless_and_is_asked_for_its_classes():
     # A class with fewer samples than proxies repeats one.
     assert_are_samples(weights.proxies[0])
     np.testing.assert_array_equal(*weights.proxies[0][2])
-
-
-@pytest.mark.parametrize(
-    ("pool", "error", "message"),
-    [
-        ((IMAGES[:16], LABELS[:16]), ValueError, "none of 1 classes: 2"),
-        (lambda *_: endless(8), ValueError, "none of 2 classes: 1, 2"),
-        ((IMAGES, LABELS - 1), ValueError, r"\[0, num_classes=3\).*-1"),
-        ((IMAGES, LABELS + 1), ValueError, r"\[0, num_classes=3\).*3"),
-        ((IMAGES, LABELS + 0.5), ValueError, r"Received: \d\.5"),
-        ((IMAGES, np.eye(3)[LABELS]), ValueError, r"argmax.*\(24, 3\)"),
-        ((IMAGES, LABELS.astype(str)), ValueError, "whole numbers, one class"),
-        ((IMAGES * np.nan, LABELS), ValueError, "diverged"),
-        ([IMAGES], TypeError, "Received: ndarray"),
-        (lambda *_: iter([]), TypeError, "no iterator"),
-        (iter([1]), TypeError, "pool=<list_iterator"),
-        (3, TypeError, "pool=3"),
-    ],
-)
-def test_a_pool_that_cannot_be_used_is_refused_before_the_first_step(
-    pool, error, message
-):
-    learner = build_learner()
-    before = learner.get_weights()
-    with pytest.raises(error, match=message):
-        fit(learner, [0.1], pool=pool)
-    np.testing.assert_equal(learner.get_weights(), before)
 
 
 def test_a_pool_that_fails_at_the_switch_loses_nothing(tmp_path):

@@ -1,7 +1,5 @@
 """Training and evaluation images: the same pixels for the same seed."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from PIL import Image
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet, Preprocessing, crops, image_batches
-from keras_gsp.data.batches import _source
 
 CUT = Preprocessing(8)
 WHOLE = Preprocessing(None)
@@ -63,12 +60,6 @@ def trained(images, batches, seed=None, augment="area", **options):
 
 def pixels_of(batches):
     return np.concatenate(list(batches))
-
-
-def test_every_kind_of_file_gives_three_channels(files):
-    batch = image_batches(files, preprocessing=Preprocessing(28, 32))[0]
-    assert batch.shape == (7, 28, 28, 3) and batch.dtype == "uint8"
-    np.testing.assert_array_equal(batch[1, ..., 0], batch[1, ..., 2])
 
 
 @pytest.mark.parametrize("augment", ["area", "side", None])
@@ -190,20 +181,6 @@ def test_batches_carry_the_paths_of_their_files(files):
     assert image_batches(pixels, preprocessing=CUT).ids is None
 
 
-def test_paths_of_every_library_are_read_alike(files):
-    pandas = pytest.importorskip("pandas")
-    for paths in (
-        tuple(files),
-        [*map(pathlib.Path, files)],
-        np.array(files, object),
-        np.array(files).astype("S"),
-        pandas.Series(files, index=range(7, 14)),
-        pandas.Series(files, dtype="string"),
-        pandas.Series(files, dtype="category"),
-    ):
-        assert _source(paths, CUT).tolist() == files, type(paths)
-
-
 def test_evaluation_keeps_order_and_the_short_last_batch():
     pixels = np.arange(5, dtype="uint8")[:, None, None, None]
     pixels = np.tile(pixels, (1, 8, 8, 3))
@@ -241,29 +218,6 @@ def test_windows_lie_inside_and_have_the_published_shape(crop, shape):
     else:
         sides = sides * 256 / min(shape)
         assert 39 < sides.min() < 60 and 230 < sides.max() < 257
-
-
-def test_bad_arguments_are_named(files):
-    for arguments, message in [
-        ({"augment": "random"}, "augment='random'"),
-        ({"labels": [0]}, r"\(2,\).*Received: shape \(1,\)"),
-        ({"images": np.zeros((2, 8, 8, 3), "float32")}, "float32"),
-        ({"images": np.zeros((2, 8, 8), "uint8")}, "shape"),
-        ({"images": files[:2], "preprocessing": None}, "file names, with a"),
-        ({"augment": "side"}, "shorter_side=None"),
-        ({"augment": "area", "preprocessing": None}, "`preprocessing`"),
-        ({"labels": [0.5, 1.0]}, "`labels` must be"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"images": ImageSet([0], ("a",), paths=("a.jpg",))}, "left out"),
-    ]:
-        settings = {
-            "images": np.zeros((2, 8, 8, 3), "uint8"),
-            "labels": [0, 1],
-            "preprocessing": CUT,
-            **arguments,
-        }
-        with pytest.raises(ValueError, match=message):
-            image_batches(**settings)
 
 
 def test_labels_may_be_strings_or_those_of_an_image_set(files):

@@ -45,25 +45,6 @@ def test_subset_counts_its_labels_from_zero_again():
     assert images().of_each_class(None).paths == images().paths
 
 
-def test_wrong_images_are_refused():
-    for arguments, message in [
-        ({}, "images=None, paths=None"),
-        ({"images": pixels(), "paths": "abcdef"}, "6 entries"),
-        ({"images": pixels().astype("float32")}, "float32"),
-        ({"images": pixels(5)}, "5 images"),
-        ({"paths": "abcdef", "labels": [0, 0, 1, 2, 3, 1]}, r"0\.\.\.3"),
-        ({"paths": "abcdef", "class_names": "abcd"}, r"\['d'\]"),
-        ({"paths": "abcdef", "class_names": "aba"}, "its own name"),
-        ({"paths": ["\udce9", *"bcdef"]}, r"UTF-8.*udce9"),
-        ({"paths": "abcdef", "boxes": [[0, 0, 1, 1]]}, r"\(6, 4\) numbers"),
-        ({"paths": "abcdef", "boxes": [[0, np.nan, 1, 1]] * 6}, "6 outside"),
-        ({"images": pixels(), "boxes": [[0, 0, 99, 1]] * 6}, "image 0: .0, 0"),
-    ]:
-        given = {"labels": LABELS, "class_names": "abc"} | arguments
-        with pytest.raises(ValueError, match=message):
-            ImageSet(**given)
-
-
 def test_a_split_is_disjoint_by_class_and_a_function_of_its_seed():
     whole = images("abcdefgh", [*range(8), *range(8)])
     drawn = {seed: whole.split_classes(3, seed=seed) for seed in range(4)}

@@ -102,26 +102,3 @@ def test_a_cut_encoder_gives_normalized_parts(normalization, tmp_path):
     )
     assert index.embedding_size == 3
     assert gsp.models.truncate_encoder(encoder, None) is encoder
-
-
-@pytest.mark.slow
-def test_an_export_serves_the_cut_embedding(tmp_path):
-    import tensorflow as tf
-
-    encoder = gsp.models.build_encoder(
-        keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3)]),
-        embedding_size=6,
-    )
-    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), "uint8")
-    index = gsp.retrieval.ExactIndex.from_encoder(
-        encoder, (images, LABELS), truncate_to=2
-    )
-    folder = tmp_path / "retriever"
-    with pytest.raises(ValueError, match="must hold the embedding space"):
-        gsp.retrieval.export_retriever(encoder, index, folder)
-    cut = gsp.models.truncate_encoder(encoder, 2)
-    gsp.retrieval.export_retriever(cut, index, folder)
-    embed = tf.saved_model.load(str(folder)).signatures["embed"]
-    files = tf.stack([tf.io.encode_png(image) for image in images])
-    found = embed(image_bytes=files)["embedding"]
-    np.testing.assert_allclose(found, index.gallery.embeddings, atol=1e-5)

@@ -118,48 +118,6 @@ def test_half_precision_is_computed_in_float32(case):
             assert keras.backend.standardize_dtype(value.dtype) == "float32"
 
 
-LARGE = 2**32 + 1
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.array([1, 1, LARGE, LARGE]),
-        np.array([[1], [1], [LARGE], [LARGE]], "uint64"),
-        np.array([1.0, 1.0, LARGE, LARGE]),
-        [1, 1, LARGE, LARGE],
-        ["a", "a", "b", "b"],
-    ],
-)
-def test_host_labels_of_any_width_are_told_apart(labels):
-    """Also beside references, an ignored label, and halves."""
-    random = np.random.default_rng(0)
-    embeddings = random.normal(size=(4, 8)).astype("float32")
-    histograms = random.dirichlet(np.ones(3), 4)
-    ignored = np.ravel(labels).tolist()[-1]
-    is_small = isinstance(ignored, int) and ignored < 2**31
-
-    def values(labels, ignored):
-        loss = gsp.losses.ContrastiveLoss()
-        given = labels, embeddings, labels, embeddings
-        regularizer = gsp.losses.CrossBatchLoss(loss, seed=0)
-        halves = gsp.ops.class_disjoint_halves(labels, seed=0)
-        yield loss(labels, embeddings)
-        yield loss.between(*given, excluded=np.eye(4, dtype=bool))
-        if is_small:
-            skipping = gsp.losses.ContrastiveLoss(ignore_class=ignored)
-            yield skipping(labels, embeddings)
-            yield skipping.between(*given)
-        yield regularizer.compute(labels, histograms, embeddings)
-        yield halves[0] != halves[-1]
-
-    found = [float(one) for one in values(labels, ignored)]
-    small = np.array([0, 0, 5, 5])
-    expected = values(small, 5)
-    expected = [float(one) for one in expected]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
 def test_labels_without_proxies_are_refused_or_nan():
     proxies = gsp.layers.ClassProxies(3)
     embeddings = np.random.default_rng(0).normal(size=(4, 8)).astype("float32")

@@ -70,25 +70,3 @@ def test_format_of_labels_is_irrelevant_and_halves_are_those_of_the_seed():
     assert float(found) == float(loss.compute(labels, histograms, table, drawn))
     values = {float(loss.compute(labels, histograms, table)) for _ in range(8)}
     assert len(values) > 1
-
-
-def test_unknown_batch_size_in_a_graph():
-    import tensorflow as tf
-
-    labels, histograms, table, first_half = batch_of()
-    loss = ZeroShotLoss(RIDGE, SCALE)
-    graph = tf.function(
-        lambda *parts: loss.compute(parts[0], parts[1], table, parts[2]),
-        input_signature=[
-            tf.TensorSpec([None], "int32"),
-            tf.TensorSpec([None, 5], "float64"),
-            tf.TensorSpec([None], "bool"),
-        ],
-        autograph=False,
-    )
-    expected = naive_loss(labels, histograms, table, first_half)
-    np.testing.assert_allclose(
-        float(graph(labels, histograms, first_half)), expected, rtol=1e-10
-    )
-    with pytest.raises(tf.errors.InvalidArgumentError, match="0, 7"):
-        graph(labels + 1, histograms, first_half)

@@ -122,26 +122,6 @@ def test_missing_scipy_is_named(monkeypatch):
         paired_difference([0.0, 1.0], [1.0, 0.0], [0, 1])
 
 
-A = np.linspace(0, 1, 6)
-GAP = np.array([0.0, 0.0, 0.0, np.nan, 0.0, 0.0])
-
-
-def test_bad_input_is_refused():
-    for arguments, options, error, message in [
-        ((A, A[:5], np.arange(6)), {}, ValueError, r"\[6\] and \[5\]"),
-        ((A, A, np.arange(5)), {}, ValueError, r"shape \(5,\)"),
-        ((A, A, [np.arange(6)] * 2), {}, ValueError, "2 for 1 seeds"),
-        ((A, A, np.zeros(6)), {}, ValueError, "two classes.*Received: 1"),
-        ((A, A + GAP, np.arange(6)), {}, ValueError, "position 3 of seed 0"),
-        ((A, A - np.inf, np.arange(6)), {}, ValueError, "6 infinite"),
-        ((A[None, None], A, np.arange(6)), {}, ValueError, r"\(1, 6\)"),
-        ((A, A, [None] * 6), {}, TypeError, "NoneType"),
-        ((A, A, A), {"confidence": 1.0}, ValueError, "confidence=1.0"),
-    ]:
-        with pytest.raises(error, match=message):
-            paired_difference(*arguments, **options)
-
-
 @pytest.mark.parametrize("models", [3, 5, 10])
 @pytest.mark.parametrize("spread", [(0.02, 0.0), (0.02, 0.02), (0.0, 0.05)])
 def test_intervals_cover_other_models_and_other_classes(models, spread):

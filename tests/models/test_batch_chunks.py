@@ -155,14 +155,3 @@ def test_dropout_drops_the_same_in_both_passes():
     np.testing.assert_allclose(
         before - np.asarray(kernels[0]), 0.1 * slopes, atol=1e-6
     )
-
-
-def test_batches_and_layers_that_cannot_be_cut_are_refused():
-    learner = make_learner("proxy loss", 5, run_eagerly=ON_TENSORFLOW)
-    with pytest.raises(ValueError, match="multiple of `batch_chunks=5`"):
-        learner.train_on_batch(IMAGES[:24], LABELS[:24])
-    with pytest.raises(ValueError, match="batch_chunks=0"):
-        make_learner("proxy loss", 0)
-    active = layers.Dense(5, activity_regularizer="l2", name="active")
-    with pytest.raises(ValueError, match="activity regularizers.*'active'"):
-        make_learner("proxy loss", 2, between=[active])

@@ -21,10 +21,6 @@ def token_backbone():
     )
 
 
-def pooled_backbone():
-    return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
-
-
 def images():
     return np.random.default_rng(0).normal(size=(4, 16, 16, 3))
 
@@ -268,16 +264,3 @@ def test_the_pooling_decides_what_is_projected():
             encoder = build(feature_backbone(), pooling=make(), **options)
             # Pooled vectors are projected without a bias.
             assert encoder.get_layer("projection").use_bias != is_first
-
-
-def test_pool_first_projects_class_tokens_too():
-    network = token_backbone()
-    options = {"prefix_tokens": 1, "prefix": "concatenate", "pool_first": True}
-    encoder = build(network, normalization=None, **options)
-    tokens = np.random.default_rng(1).normal(size=(2, 10, 5))
-    features = np.asarray(network(tokens))
-    (kernel,) = encoder.get_layer("projection").get_weights()
-    expected = np.concatenate(
-        [features[:, 1:].mean(1) @ kernel, features[:, 0] @ kernel], axis=1
-    )
-    np.testing.assert_allclose(encoder(tokens), expected, atol=1e-5)

@@ -117,13 +117,6 @@ def test_a_loaded_learner_embeds_alike_and_trains_on(tmp_path):
         assert not np.array_equal(after[name], before[name]), name
 
 
-def test_chunks_take_the_same_step():
-    one, chunked = trained(), trained(batch_chunks=2)
-    pairs = zip(chunked.get_weights(), one.get_weights(), strict=True)
-    for found, expected in pairs:
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
 @pytest.mark.slow
 @on_tensorflow
 def test_an_export_is_that_of_the_merged_encoder(tmp_path):

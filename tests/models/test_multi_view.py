@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import pytest
 from PIL import Image
 
 import keras_gsp as gsp
@@ -68,22 +67,6 @@ def test_saved_and_loaded_it_answers_alike(tmp_path):
     assert (loaded.flip, loaded.scales) == (True, (1.0, 0.5))
     assert len(loaded.weights) == len(model.encoder.weights)
     np.testing.assert_allclose(loaded(images), model(images), atol=1e-6)
-
-
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="no SavedModel from torch"
-)
-@pytest.mark.slow
-def test_export_answers_alike(tmp_path):
-    import tensorflow as tf
-
-    model = gsp.models.MultiView(encoder(), scales=(1.0, 0.5))
-    model.export(tmp_path / "views", verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / "views"))
-    for images in (pixels(2, 24, 20, 3), pixels(1, 32, 28, 3)):
-        np.testing.assert_allclose(
-            loaded.serve(images), model(images), atol=1e-5
-        )
 
 
 def test_two_looks_take_it_and_it_takes_two_looks():

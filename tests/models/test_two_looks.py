@@ -230,21 +230,6 @@ def test_both_looks_are_trained():
         assert np.abs(np.asarray(weight) - old).max() > 0.0, weight.path
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="no SavedModel from torch"
-)
-@pytest.mark.slow
-def test_export_answers_alike(tmp_path):
-    import tensorflow as tf
-
-    looks = gsp.models.TwoLooks(encoder_of())
-    images = rng().random((2, 30, 50, 3)).astype("float32")
-    looks.export(tmp_path / "looks", verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / "looks"))
-    served = loaded.serve(images)
-    np.testing.assert_allclose(served, looks(images), atol=1e-5)
-
-
 def test_served_it_takes_originals_whatever_it_combines():
     black = gsp.data.Preprocessing(16, 18, background=(0, 0, 0))
     first = encoder_of(preprocessing=black)

@@ -2,11 +2,10 @@
 
 import keras
 import numpy as np
-import pytest
 from keras import ops
 
-from keras_gsp.ops.halves import class_disjoint_halves, given_or_drawn_halves
-from tests.compiled import compiled, not_on_jax, on_tensorflow, under_xla
+from keras_gsp.ops.halves import class_disjoint_halves
+from tests.compiled import compiled, not_on_jax, under_xla
 
 
 def halves(labels, seed=0):
@@ -69,42 +68,3 @@ def test_compiled_halves_are_class_disjoint_and_not_empty():
     assert not set(labels[first_half]) & set(labels[~first_half])
     assert 0 < first_half.sum() < len(labels)
     assert np.asarray(split(np.array([2, 2, 2]))).all()  # A single class.
-
-
-@on_tensorflow
-def test_unknown_batch_size_and_a_single_class_in_a_graph():
-    import tensorflow as tf
-
-    split = tf.function(
-        lambda labels: class_disjoint_halves(labels, 5),
-        input_signature=[tf.TensorSpec([None], "int64")],
-        autograph=False,
-    )
-    for labels in (uneven_labels(0), uneven_labels(0, batch=8)):
-        np.testing.assert_array_equal(split(labels), halves(labels, 5))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="two classes"):
-        split(tf.constant([4, 4, 4], "int64"))
-
-
-@not_on_jax
-def test_what_cannot_be_split_is_refused():
-    given = np.array([True, False, True])
-    np.testing.assert_array_equal(
-        given_or_drawn_halves(np.array([1, 1, 1]), given, 0), given
-    )
-    two = np.array([0, 1])
-    for call, arguments, error, message in (
-        (halves, (np.array([4, 4]),), ValueError, "two classes.*labels=.4"),
-        (halves, (np.array([4]),), ValueError, "two classes.*labels=.4"),
-        (halves, (np.ones((2, 3)),), ValueError, r"shape \(2, 3\)"),
-        (given_or_drawn_halves, (two, two, 0), TypeError, "must be boolean"),
-        (given_or_drawn_halves, (two, given, 0), ValueError, "`first_half`"),
-        (
-            given_or_drawn_halves,
-            (two, given[:2, None], 0),
-            ValueError,
-            "`first_half`.*Received",
-        ),
-    ):
-        with pytest.raises(error, match=message):
-            call(*arguments)

@@ -1,9 +1,7 @@
 """Labels are checked, flattened and compared without losing digits."""
 
 import numpy as np
-import pytest
 
-import keras_gsp as gsp
 from keras_gsp.ops.labels import (
     class_indices,
     first_occurrences,
@@ -36,17 +34,3 @@ def test_compiled_labels_without_a_row_give_nan_rows():
     found = rows(np.array([2, 3, -1, 0], "int32"))
     nothing = [np.nan, np.nan]
     np.testing.assert_array_equal(found, [[4, 5], nothing, nothing, [0, 1]])
-
-
-def test_labels_of_one_batch_are_integers_of_32_bits():
-    rows = np.ones((2, 3), "float32")
-    for labels, error, message in (
-        (np.array([1, 2**32 + 1]), ValueError, "32 bits.*4294967297"),
-        (["a", "b"], TypeError, "must be numbers. Received: strings"),
-    ):
-        for call in (
-            lambda y: gsp.layers.EmbeddingMemory(4)(rows, y),
-            lambda y: gsp.layers.ClassEmbeddings(3, 2)(y),
-        ):
-            with pytest.raises(error, match=message):
-                call(labels)

@@ -1,11 +1,60 @@
 """What callbacks refuse."""
 
-from keras_gsp import callbacks
+import keras
+import numpy as np
+
+from keras_gsp import callbacks, layers, losses, models
 from tests.refusals._rows import out_of_range
+
+IMAGES = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
+LABELS = np.repeat(np.arange(3), 8)
 
 
 def alternating(pool=(), **arguments):
     return callbacks.ChanceConstrainedProgramming(pool, **arguments)
+
+
+def learner(**arguments):
+    proxies = layers.ClassProxies(3, proxies_per_class=2)
+    return models.MetricLearner(
+        keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)]),
+        **{"anchor_weight": 0.01, "proxies": proxies} | arguments,
+    )
+
+
+def plain():
+    return keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
+
+
+def fit(callback, make=learner, loss=None):
+    """No step is taken."""
+    model = make()
+    loss = loss or losses.ContrastiveLoss()
+    model.compile("sgd", loss=loss, run_eagerly=True)
+    before = model.get_weights()
+    try:
+        model.fit(IMAGES, LABELS, callbacks=[callback], verbose=0)
+    finally:
+        np.testing.assert_equal(model.get_weights(), before)
+
+
+def pooled(pool=(IMAGES, LABELS), make=learner, loss=None, **options):
+    fit(alternating(pool, pool_size=4, **options), make, loss)
+
+
+def evaluation(dataset=(IMAGES, LABELS), **options):
+    return callbacks.RetrievalEvaluation(dataset, **options)
+
+
+def evaluated(dataset=(IMAGES, LABELS), **options):
+    fit(evaluation(dataset, **options))
+
+
+def tensors(change):
+    import tensorflow as tf
+
+    slices = tf.data.Dataset.from_tensor_slices((IMAGES, LABELS))
+    return evaluation(change(slices.batch(5)))
 
 
 ROWS = [
@@ -20,4 +69,39 @@ ROWS = [
         },
     ),
     (alternating, (iter([1]),), "no iterator.*pool=<list_iterator"),
+    *(
+        (pooled, (pool,), message)
+        for pool, message in (
+            ((IMAGES[:16], LABELS[:16]), "none of 1 classes: 2"),
+            ((IMAGES, LABELS - 1), r"\[0, num_classes=3\).*-1"),
+            ((IMAGES, LABELS + 1), r"\[0, num_classes=3\).*3"),
+            ((IMAGES, LABELS + 0.5), r"Received: \d\.5"),
+            ((IMAGES, np.eye(3)[LABELS]), r"argmax.*\(24, 3\)"),
+            ((IMAGES, LABELS.astype(str)), "whole numbers, one class"),
+            ((IMAGES * np.nan, LABELS), "diverged"),
+            ([IMAGES], "Received: ndarray"),
+            (lambda *_: iter([]), "no iterator"),
+        )
+    ),
+    (pooled, {"make": lambda: learner(proxies=None)}, "proxies=None"),
+    (pooled, {"make": lambda: learner(anchor_weight=None)}, "_weight=None"),
+    (pooled, {"make": plain, "loss": "mse"}, "Received: a Sequential"),
+    (
+        pooled,
+        {"loss": losses.ProxyNCALoss(), "warmup_epochs": 1},
+        "`warmup_epochs`.*warmup_epochs=1",
+    ),
+    *out_of_range(evaluation, {"validation_freq": [0], "batch_size": [0.5]}),
+    (evaluation, ((IMAGES, LABELS[:3]),), "24 images, 3 labels"),
+    (evaluation, ((IMAGES, LABELS, LABELS),), "Received: 3"),
+    (evaluation, ((IMAGES, ["a", *LABELS[1:]]),), "labels of dataset.*str"),
+    (evaluation, (IMAGES,), "ndarray"),
+    (evaluation, {"gallery": 3}, "`gallery`.*int"),
+    (tensors, (lambda data: data.repeat(),), "infinite"),
+    (tensors, (lambda data: data.map(lambda x, y: x),), "TensorSpec"),
+    (tensors, (lambda data: data.unbatch(),), r"batch\(64\)"),
+    (evaluated, ((IMAGES, np.arange(24)),), "24 images of 24 classes"),
+    (evaluated, {"gallery": (IMAGES, LABELS + 4)}, "no class in c"),
+    (evaluated, ((IMAGES[:0], LABELS[:0]),), "one batch|0 images"),
+    (evaluated, ((IMAGES, np.eye(24)),), r"shape \(24, 24\)"),
 ]

@@ -63,6 +63,12 @@ def pool(kind, argument, shape, **options):
     return getattr(layers, kind)(argument)(np.ones(shape), **options)
 
 
+def of_another_rank(shape, other):
+    layer = layers.CBAMPooling(2)
+    layer.build(shape)
+    layer(np.ones(other))
+
+
 def of_values(shape):
     layer = layers.GeneralizedSumPooling(7)
     layer(np.ones((3, 20, 6)), values=np.ones(shape))
@@ -152,6 +158,11 @@ ROWS += [
         layers.GeneralizedSumPooling(7).adapt,
         (np.ones((2, 3, 6)),),
         "Received: 6 features",
+    ),
+    (
+        of_another_rank,
+        ((2, 4, 3, 6), (2, 12, 6)),
+        "that the layer was built for",
     ),
     (pool, ("AttentionPooling", 4, (2, 12, 6)), "=4, channels=6"),
     (pool, ("WELDONPooling", 3, (2, 2, 6)), "Received: 2 features"),

@@ -4,8 +4,10 @@ import functools
 
 import keras
 import numpy as np
+import pytest
 
 from keras_gsp import layers, losses, models
+from keras_gsp._encoding import embedding_of
 from keras_gsp.losses.metric_loss import MetricLoss
 from tests.refusals._rows import out_of_range
 
@@ -63,6 +65,41 @@ def trained(labels=24, sample_weight=None):
     model.compile("sgd", loss=PAIR, run_eagerly=True)
     images = np.zeros((24, 16, 16, 3))
     model.train_on_batch(images, np.arange(labels) // 4, sample_weight)
+
+
+def chunked(chunks, **options):
+    layer = keras.layers.Conv2D(8, 2, strides=2, name="active", **options)
+    model = learner(encoder(layer=layer), batch_chunks=chunks)
+    model.compile("sgd", loss=PAIR, run_eagerly=True)
+    model.train_on_batch(np.zeros((24, 16, 16, 3)), np.arange(24) // 4)
+
+
+IMAGES = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
+CODES = np.repeat(np.arange(4), 2)
+NAMES = np.array(["ant", "bee", "cat", "dog"])[CODES]
+NAN = np.where(CODES == 3, np.nan, CODES)
+
+
+def fitted(labels=CODES, parts="", how="fit", data=None):
+    """No label is trained on, and no weight moves."""
+    given = {
+        "": {},
+        "memory": {"memory": layers.EmbeddingMemory(16)},
+        "proxies": {"proxies": layers.ClassProxies(4)},
+    }[parts]
+    network = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)])
+    model = learner(network, **given)
+    model.compile("sgd", loss=PAIR, run_eagerly=True)
+    before = model.get_weights()
+    try:
+        getattr(model, how)(*([IMAGES, labels] if data is None else [data()]))
+    finally:
+        np.testing.assert_equal(model.get_weights(), before)
+
+
+def tensors(data, make="from_tensors"):
+    tf = pytest.importorskip("tensorflow")
+    return lambda: getattr(tf.data.Dataset, make)(data)
 
 
 class ListWise(MetricLoss):
@@ -249,6 +286,54 @@ ROWS = [
         for size in (0, 9)
     ),
     (trained, {"sample_weight": np.ones(24)}, "no sample weights"),
+    (chunked, (5,), "multiple of `batch_chunks=5`"),
+    (
+        chunked,
+        {"chunks": 2, "activity_regularizer": "l2"},
+        "activity regularizers.*'active'",
+    ),
+    *(
+        (fitted, (NAN, parts, how), "NaN|nan")
+        for parts in ("", "memory", "proxies")
+        for how in ("fit", "train_on_batch", "evaluate")
+    ),
+    *(
+        (fitted, (labels, "proxies"), f"num_classes=4.*Received: .*{received}")
+        for labels, received in (
+            (CODES + 1, "4"),
+            (CODES - 1, "-1"),
+            (NAMES, "'ant'"),
+            (CODES * 2**32 + 1, "4294967297"),
+        )
+    ),
+    # A code of its own for each batch would join classes in a memory.
+    *(
+        (fitted, (labels, "", how), "codes|unique")
+        for labels in (CODES * 2**32 + 1, CODES * 2.0**30 + 2.0**40, NAMES)
+        for how in ("train_on_batch", "test_on_batch")
+    ),
+    (fitted, (CODES + 1, "proxies", "train_on_batch"), "num_classes=4"),
+    *(
+        (fitted, {"data": tensors(data, make), "parts": parts}, message)
+        for data, make, parts, message in (
+            ((IMAGES, CODES + 1), "from_tensors", "proxies", r"\[0, "),
+            ((IMAGES, NAMES), "from_tensors", "", "Received: string"),
+            (
+                {"image": IMAGES, "label": CODES},
+                "from_tensors",
+                "",
+                r"\(images, labels\).*keys \['image', 'label'\]",
+            ),
+            (IMAGES, "from_tensors", "", r"\(images, labels\).*Received: "),
+            ((IMAGES, CODES), "from_tensor_slices", "", r"batch\(64\)"),
+            ((IMAGES, CODES[:, None]), "from_tensor_slices", "", r"batch\(64"),
+        )
+    ),
+    (fitted, {"data": lambda: {"image": IMAGES}}, "no labels"),
+    (embedding_of, ({"pooled": np.ones((2, 8))},), r"keys \['pooled'\]"),
+    (embedding_of, ((np.ones((2, 8)),) * 2,), "a tuple of 2"),
+    (embedding_of, (np.ones((2, 3, 8)),), r"\(2, 3, 8\)"),
+    (embedding_of, ((None, 3, 8),), r"\(None, 3, 8\)"),
 ]
 if keras.backend.backend() == "torch":
     ROWS += [(learner, {"batch_chunks": 2}, "needs TensorFlow or JAX")]

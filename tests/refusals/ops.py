@@ -2,8 +2,14 @@
 
 import numpy as np
 
-from keras_gsp.ops import greedy_k_center, partial_transport
+from keras_gsp import layers
+from keras_gsp.ops import (
+    class_disjoint_halves,
+    greedy_k_center,
+    partial_transport,
+)
 from keras_gsp.ops.covering import covering_radius
+from keras_gsp.ops.halves import given_or_drawn_halves
 
 POOL, COSTS = np.zeros((5, 2)), np.ones((2, 3))
 
@@ -30,4 +36,25 @@ ROWS = [
         for value in (0.0, -1.0, float("inf"), float("nan"))
     ),
     (transport, (COSTS[0],), r"shape \(3,\)"),
+    (class_disjoint_halves, ([4, 4], 0), "two classes.*labels=.4"),
+    (class_disjoint_halves, (np.ones((2, 3)), 0), r"shape \(2, 3\)"),
+    *(
+        (given_or_drawn_halves, (np.array([0, 1]), halves, 0), message)
+        for halves, message in (
+            (np.array([0, 1]), "must be boolean"),
+            (np.ones(3, bool), "`first_half`"),
+            (np.ones((2, 1), bool), "`first_half`.*Received"),
+        )
+    ),
+    *(
+        (call, (labels,), message)
+        for labels, message in (
+            (np.array([1, 2**32 + 1]), "32 bits.*4294967297"),
+            (["a", "b"], "must be numbers. Received: strings"),
+        )
+        for call in (
+            lambda y: layers.EmbeddingMemory(4)(np.ones((2, 3), "float32"), y),
+            layers.ClassEmbeddings(3, 2),
+        )
+    ),
 ]

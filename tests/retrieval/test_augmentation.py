@@ -208,28 +208,6 @@ def test_settings_are_chosen_where_they_gain_and_none_where_nothing_does():
     assert Augmentation.chosen(*few, score="precision_at_1").num_neighbors == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_neighbors": -1}, "num_neighbors"),
-        ({"rounds": 0}, "rounds"),
-        ({"power": 0.0}, "power"),
-        ({"original_weight": -1.0}, "original_weight"),
-    ],
-)
-def test_numbers_out_of_their_range_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Augmentation(**arguments)
-
-
-def test_a_choice_needs_a_class_of_two_and_a_known_score():
-    rows, labels = things(4, 3, 1.0)
-    with pytest.raises(ValueError, match="class of two"):
-        Augmentation.chosen(rows, np.arange(len(rows)))
-    with pytest.raises(ValueError, match="score"):
-        Augmentation.chosen(rows, labels, score="recall")
-
-
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="SavedModels"
 )

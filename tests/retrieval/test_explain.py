@@ -85,31 +85,3 @@ def test_contributions_equal_the_loop_over_places_and_prototypes():
         shares.query_maps.sum(axis=-1), weights, atol=1e-6
     )
     assert shares.neighbor_maps.shape == (1, 6, 6, 5)
-
-
-def matched_apart_from_what_is_pooled():
-    inputs = keras.Input((8, 8, 3))
-    matched = keras.layers.Conv2D(6, 3)(inputs)
-    return keras.Model(
-        inputs, pooling()(matched, values=keras.layers.ReLU()(matched))
-    )
-
-
-def dense_after_the_pooling():
-    inner = encoder_with(pooling())
-    return keras.Model(inner.inputs, keras.layers.Dense(4)(inner.output))
-
-
-def test_encoders_without_a_sum_over_prototypes_are_refused():
-    average = keras.layers.GlobalAveragePooling2D()
-    for encoder, message in [
-        (encoder_with(average), "from GlobalAveragePooling2D"),
-        (encoder_with(pooling(power=3.0)), "power=3.0"),
-        (matched_apart_from_what_is_pooled(), "separate values"),
-        (dense_after_the_pooling(), "from Dense"),
-        (keras.layers.Dense(3), "Received: Dense"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            explain(encoder, images(1), images(1))
-    with pytest.raises(ValueError, match="2 and 1"):
-        explain(encoder_with(pooling()), images(2), images(1))

@@ -135,36 +135,3 @@ def test_a_size_beyond_what_was_measured_is_warned_of():
         assert index.search(rows[:1], 1).is_match is not None
     index.match = pairs
     assert index.match == pairs
-
-
-def test_bad_thresholds_and_rates_are_refused():
-    for arguments, message in [
-        ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
-        ((-1.0, 0.1, 0.9, 1, 1), "distance=-1.0"),
-        ((1.0, 1.0, 0.9, 1, 1), "false_accept_rate=1.0"),
-        ((1.0, 0.1, 1.9, 1, 1), "true_accept_rate=1.9"),
-        ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            MatchThreshold(*arguments)
-    equal = np.ones((12, 3)), [0, 1, 1] * 4
-    for data, rate, message in [
-        (noisy_set(0, count=12), 1e-3, "pairs.*at least"),
-        (noisy_set(0, count=12), 0, "false_accept_rate=0"),
-        (equal, 0.5, "32 pairs are identical"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            MatchThreshold.calibrated(*data, false_accept_rate=rate)
-    with pytest.raises(RuntimeError, match="call `upsert` first"):
-        MatchThreshold.calibrated(*noisy_set(0), gallery=ExactIndex())
-    points, labels = noisy_set(4, count=300, classes=60, noise=0.01)
-    index = ExactIndex(points[labels < 30], labels[labels < 30])
-    few = points[labels >= 57], labels[labels >= 57]
-    for data, message in (
-        ((points, labels), "not be in the gallery"),
-        (few, "one of the held-out searches"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            MatchThreshold.calibrated(
-                *data, gallery=index, false_accept_rate=1e-3
-            )

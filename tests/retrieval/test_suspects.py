@@ -116,26 +116,3 @@ def test_scores_are_those_of_a_loop():
     np.testing.assert_allclose(
         found.agreement, (labels[near] == labels[:, None]).mean(axis=1)
     )
-
-
-def test_items_need_not_be_their_own_first_neighbor():
-    # Many equal rows push an item out of its own list.
-    rows, labels = collection()
-    rows = np.concatenate([rows, np.repeat(rows[:1], 20, axis=0)])
-    labels = np.append(labels, np.zeros(20, "int64"))
-    found = gsp.retrieval.suspects(rows, labels, num_neighbors=5)
-    assert all(one != two for one, two in found.duplicates.tolist())
-
-
-def test_wrong_arguments_are_refused():
-    rows, labels = collection()
-    for change, words in [
-        ({"labels": np.zeros(96)}, "at least two classes. Received: 1"),
-        ({"num_neighbors": 1}, "at least 2 and below the number of items, 96"),
-        ({"num_neighbors": 96}, "Received: num_neighbors=96"),
-        ({"embeddings": np.zeros((96, 4))}, "96 rows of zeros"),
-        ({"labels": np.zeros(5)}, "one entry for each item"),
-    ]:
-        arguments = {"embeddings": rows, "labels": labels} | change
-        with pytest.raises(ValueError, match=words):
-            gsp.retrieval.suspects(**arguments)

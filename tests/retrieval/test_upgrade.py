@@ -171,23 +171,6 @@ def test_a_killed_upgrade_goes_on_and_rolls_back(encoders, tmp_path):
     assert old.items(["extra"])[1].tolist() == [99]
 
 
-def test_wrong_upgrades_are_refused_by_name(encoders):
-    old, new = encoders
-    index = ExactIndex.from_encoder(old, DATA)
-    few = IMAGES[:20], LABELS[:20]
-    upgraded = Upgrade(index, ExactIndex(), SpaceMap(np.eye(12)))
-    for message, arguments, options in [
-        ("an empty index", (ExactIndex(), old, new, DATA), {}),
-        ("made by another encoder", (index, new, old, DATA), {}),
-        ("nothing is to be upgraded", (index, old, old, DATA), {}),
-        ("at least 12 classes.*Received: 5", (index, old, new, few), {}),
-        ("`into` must hold", (index, old, new, DATA), {"into": index}),
-        ("into=None for upgraded", (upgraded, old, new, DATA), {}),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            upgrade(*arguments, **options)
-
-
 def test_a_retriever_is_upgraded_with_its_files(tmp_path):
     rng = np.random.default_rng(0)
     for label in range(14):

@@ -71,20 +71,6 @@ def test_cbam_equals_the_formula():
     check(layers.CBAMPooling(2, kernel_size=3), naive)
 
 
-@not_on_jax
-def test_cbam_is_for_the_rank_that_it_was_built_for():
-    tokens = FEATURES.reshape(2, 12, 6)
-    for own, other in ((FEATURES, tokens), (tokens, FEATURES)):
-        layer = layers.CBAMPooling(2, kernel_size=3)
-        layer.build(own.shape)
-        with pytest.raises(ValueError, match="that the layer was built for"):
-            layer(other)
-        # Without neighbors it is the same to both.
-        layer = layers.CBAMPooling(2, kernel_size=1)
-        layer.build(own.shape)
-        np.testing.assert_allclose(layer(own), layer(other), rtol=1e-5)
-
-
 def test_crow_equals_the_formula():
     def naive(features, w):
         positive = relu(features)

@@ -136,24 +136,6 @@ def test_all_are_saved_with_a_mask(policy, tmp_path):
         )
 
 
-@on_tensorflow
-@pytest.mark.slow
-def test_all_are_exported_for_maps_of_any_size(tmp_path):
-    import tensorflow as tf
-
-    inputs = keras.Input((None, None, CHANNELS), name="features")
-    outputs = {n: built(n, (2, 4, 3, CHANNELS))(inputs) for n in POOLINGS}
-    model = keras.Model(inputs, outputs)
-    model.export(tmp_path, verbose=False)
-    features = features_of((2, 5, 3, CHANNELS))
-    loaded = tf.saved_model.load(tmp_path)  # Keeps its variables alive.
-    served = loaded.serve(features)
-    for name, pooled in model(features).items():
-        np.testing.assert_allclose(
-            served[name], pooled, rtol=1e-4, atol=1e-5, err_msg=name
-        )
-
-
 @pytest.mark.slow
 @not_on_jax
 def test_all_train_compiled_by_xla_and_every_weight_moves():
@@ -291,20 +273,6 @@ def test_pooling_weights_are_those_of_a_call(name, arguments):
     # Equal weights would not do.
     wrong = pooled / values.mean((1, 2))
     assert np.abs(wrong / wrong[:, :1] - 1.0).max() > 1e-3
-
-
-@not_on_jax
-@every_pooling
-def test_equal_features_and_zeros_are_finite(name):
-    """What they are pooled to follows from the formulas."""
-    layer = built(name)
-    feature = 0.1 + np.abs(features_of((2, 1, CHANNELS)))
-    pooled = np.asarray(layer(np.repeat(feature, TOKENS, axis=1)))
-    assert np.isfinite(pooled).all()
-    ends = np.ones((2, TOKENS, CHANNELS), "float32")
-    ends[0] = 0.0
-    (found,) = gradients(lambda x: ops.sum(ops.square(layer(x))), ends)
-    assert np.isfinite(found).all()
 
 
 @not_on_jax

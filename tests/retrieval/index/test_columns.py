@@ -173,62 +173,6 @@ def test_large_ids_are_exact_and_stay_so_in_files(kind, tmp_path):
 
 
 @every_engine
-def test_what_cannot_be_exact_is_refused_and_changes_nothing(kind, tmp_path):
-    rows, index = random_rows(2), empty(kind, tmp_path)
-    good = [1, 2]
-    masked = np.ma.masked_array([1, 2], [True, False])
-    for labels, ids, attributes, error, message in [
-        ([1, "a"], good, None, TypeError, "`labels`.*one type"),
-        (good, [1, "1"], None, TypeError, "`ids`.*one type"),
-        (good, [1, 2**64], None, TypeError, "`ids`.*int64 or uint64"),
-        (good, [-1, 2**63], None, TypeError, "`ids`.*int64 or uint64"),
-        (good, [1.0, 2.0**53 + 2], None, TypeError, "beyond 2"),
-        (good, [1.5, 2], None, TypeError, "fractions"),
-        ([1, np.nan], good, None, ValueError, "`labels` must not be NaN"),
-        (good, good, {"a": ["x", np.nan]}, TypeError, "`a`.*float"),
-        (masked, good, None, ValueError, "masked"),
-        (good, ["a", "a\0"], None, ValueError, "NUL"),
-        (np.array(["2020", "2021"], "M8[D]"), good, None, TypeError, "dateti"),
-        (good, good, [1, 2], TypeError, "`attributes` must be a dict"),
-        (good, good, {"a-b": good}, ValueError, "be words"),
-    ]:
-        with pytest.raises(error, match=message):
-            index.upsert(rows, labels, ids, attributes)
-        assert len(index) == 0 and index.embedding_size is None
-    for wrong, error in (
-        (rows * 1j, TypeError),
-        (rows.astype("U"), TypeError),
-        ([[1.0, 2.0], [1.0]], ValueError),
-        (np.ma.masked_array(rows, rows > 0), ValueError),
-    ):
-        with pytest.raises(error, match="`embeddings` must"):
-            index.upsert(wrong, good, good)
-    assert len(index) == 0
-    # Neither kinds nor size were taken from a refused call.
-    index.upsert(rows[:, :3], ["x", "y"], ["a", "b"], {"size": [0.5, 2.0]})
-    with pytest.raises(ValueError, match=r"within 1e\+17.*1e\+18"):
-        index.search(np.full((1, 3), -1e18))
-    for where, error, message in [
-        ("size > 1", TypeError, "`where` must be a dict.*where='size > 1'"),
-        ([], TypeError, "`where` must be a dict"),
-        ({"size": None}, TypeError, "`where` must be.*NoneType"),
-        ({"size": slice(0, np.inf)}, ValueError, "finite.*no end"),
-        ({"size": np.nan}, ValueError, "finite"),
-        ({"id": 1}, TypeError, "strings"),
-    ]:
-        with pytest.raises(error, match=message):
-            index.count(where)
-    for call in (
-        index.delete,
-        index.items,
-        lambda ids: index.search(rows[:1, :3], 1, exclude_ids=ids),
-    ):
-        with pytest.raises(TypeError, match="`ids` must be strings"):
-            call([5])
-        assert call(["unknown"]) is not None
-
-
-@every_engine
 def test_the_arrays_of_the_caller_are_not_kept(kind, tmp_path):
     index, rows = empty(kind, tmp_path), random_rows(6)
     buffer, ids = np.empty((2, 8), "float32"), np.empty(2, "int64")

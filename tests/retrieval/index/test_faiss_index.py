@@ -123,20 +123,6 @@ def test_an_engine_of_a_mapped_gallery_shares_its_items(tmp_path):
     same(loaded.search(QUERIES, 5), index.search(QUERIES, 5))
 
 
-def test_saving_after_changes_does_not_build_again(tmp_path, monkeypatch):
-    index = FaissIndex(ROWS[:1400], factory="IVF8,Flat", parameters="nprobe=8")
-    index.delete(range(0, 700, 7))
-    index.upsert(ROWS[1400:], None, np.arange(1, 101))
-    index.save(tmp_path / "index")
-    monkeypatch.setattr(FaissIndex, "_built", None)
-    loaded = FaissIndex.load(tmp_path / "index", mmap=True)
-    for one in (index, loaded):
-        assert len(one) == 1314 < len(one._engine)
-        same(one.search(QUERIES, 5), index.search_exactly(QUERIES, 5))
-    loaded.delete([1, 5])
-    same(loaded.search(QUERIES, 5), loaded.search_exactly(QUERIES, 5))
-
-
 def test_codes_of_an_index_that_grows_are_learned_again(tmp_path):
     index = FaissIndex(factory="SQ8")
     for i in range(40):  # the codes of one item are all alike
@@ -157,20 +143,6 @@ def test_k_groups_are_found_beyond_the_clusters_that_are_looked_into():
     assert (found.counts == 20).all()
     assert all(len(set(row)) == 20 for row in found.groups.tolist())
     assert (index.search(QUERIES[:5], 300).counts < 300).all()
-
-
-def test_a_graph_finds_many_neighbors_or_warns():
-    rows = np.random.default_rng(0).normal(size=(2000, 32)).astype("float32")
-    index = FaissIndex(rows, factory="HNSW32")
-    exact = index.search_exactly(rows[:100], 100)
-    assert share(index.search(rows[:100], 100), exact) > 0.98
-    rows[500:1100] = rows[500]  # graphs over equal items lose others
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        index = FaissIndex(rows, factory="HNSW32")
-    exact = index.search_exactly(rows[:500:5], 10)
-    found = share(index.search(rows[:500:5], 10), exact)
-    assert found > 0.95 or any("finds" in str(one.message) for one in caught)
 
 
 def test_bad_options_are_refused():

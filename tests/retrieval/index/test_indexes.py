@@ -267,48 +267,6 @@ def test_a_missing_engine_names_what_to_install(monkeypatch, tmp_path):
             make()
 
 
-ROWS = random_rows(3)
-BAD_ROWS = np.where(np.arange(24).reshape(3, 8) == 9, np.nan, ROWS)
-
-
-@every_engine
-def test_items_and_searches_that_do_not_fit_are_refused(kind, tmp_path):
-    index = filled(kind, tmp_path)
-    ids, facts = ["a", "b", "c"], {"color": ["a"] * 3, "year": [1, 2, 3]}
-    large = ROWS.astype(float) * 1e300
-    for items, error, message in [
-        ((ROWS[:, :3], [1] * 3, ids, facts), ValueError, "gallery has 8"),
-        ((BAD_ROWS, [1] * 3, ids, facts), ValueError, "1 of 3 rows.*row 1"),
-        ((large, [1] * 3, ids, facts), ValueError, "3 of 3 rows"),
-        ((ROWS[:0], [], [], facts), ValueError, r"shape \(0, 8\)"),
-        ((ROWS, [1] * 2, ids, facts), ValueError, r"`labels`.*\(2,\)"),
-        ((ROWS, ["x"] * 3, ids, facts), TypeError, "`labels` must be numbers"),
-        ((ROWS, [1] * 3, ["a", "b", "a"], facts), ValueError, "example 'a'"),
-        ((ROWS, [1] * 3, [1, 2, 3], facts), TypeError, "`ids` must be strings"),
-        ((ROWS, [1] * 3, None, facts), TypeError, "`ids`.*NoneType"),
-        ((ROWS, [1] * 3, ids, {"year": [1] * 3}), ValueError, r"\['year'\]"),
-        ((ROWS, [1] * 3, ids, {"label": [1] * 3}), ValueError, "be words"),
-    ]:
-        with pytest.raises(error, match=message):
-            index.upsert(*items)
-    assert len(index) == 60
-    for queries, options, error, message in [
-        (BAD_ROWS, {}, ValueError, "`queries` must be finite"),
-        (ROWS[:, :5], {}, ValueError, r"8. Received: shape \(3, 5\)"),
-        (ROWS, {"k": 0}, ValueError, "k=0"),
-        (ROWS, {"k": 1.5}, ValueError, "k=1.5"),
-        (ROWS, {"exclude_ids": ["a"]}, ValueError, "1 ids for 3 queries"),
-        (ROWS, {"where": {"size": 3}}, ValueError, r"'color', 'id', 'la"),
-        (ROWS, {"where": {"label": "3"}}, TypeError, "'label' with numb"),
-        (ROWS, {"where": {"color": [3]}}, TypeError, "with strings. Rec"),
-        (ROWS, {"where": {"year": slice(1, 9, 2)}}, ValueError, "no step"),
-        (ROWS, {"group_by": "shop"}, ValueError, "`group_by`.*'color'.*shop"),
-        (ROWS, {"group_by": "embedding"}, ValueError, "`group_by`.*embedding"),
-    ]:
-        with pytest.raises(error, match=message):
-            index.search(queries, **options)
-
-
 @every_engine_in_memory
 def test_an_empty_index_is_refused_until_it_is_filled(kind):
     index = kind(np.eye(3))

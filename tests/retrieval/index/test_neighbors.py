@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_gsp.retrieval import ExactIndex, MilvusIndex
+from keras_gsp.retrieval import MilvusIndex
 from tests.retrieval.index.test_indexes import (
     every_engine,
     made,
@@ -212,22 +212,3 @@ def test_examples_move_the_query(kind, tmp_path):
     mean = 3 * rows[liked].mean(axis=0) - 2 * rows[unliked].mean(axis=0)
     gap = rows[found.ids[0, 0]] - mean / np.linalg.norm(mean)
     assert found.distances[0, 0] == pytest.approx(np.linalg.norm(gap), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"within": -1.0}, "within=-1"),
-        ({"within": np.nan}, "within=nan"),
-        ({"diversity": 1.5}, "diversity=1.5"),
-        ({"unlike": [3]}, "`like` must hold an example"),
-        ({"like": [3, 999]}, "Received: 999, which is unknown"),
-        ({"like": np.ones((2, 7))}, r"8. Received: shape \(2, 7\)"),
-        ({"queries": np.ones((2, 8)), "like": [3]}, "must be a single one"),
-        ({}, "or `queries` be given"),
-    ],
-)
-def test_wrong_searches_are_named(options, message):
-    index = shop(ExactIndex, None)[0]
-    with pytest.raises(ValueError, match=message):
-        index.search(**options)

@@ -20,18 +20,6 @@ def in_threads(work, count):
         list(pool.map(work, range(count)))
 
 
-def test_the_first_searches_of_several_threads_are_right():
-    rows = random_rows(50_000) * np.linspace(0.5, 5, 50_000)[:, None]
-    for _ in range(3):
-        index = ExactIndex(rows)
-
-        def ask(number, index=index):
-            ids = index.search(rows[:50], 1).ids[:, 0]
-            np.testing.assert_array_equal(ids, np.arange(50))
-
-        in_threads(ask, 4)
-
-
 @every_engine
 def test_readers_beside_a_writer_see_whole_states(kind, tmp_path):
     """Every state has 40 items of one label; positions and rows move."""

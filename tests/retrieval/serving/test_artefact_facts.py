@@ -3,14 +3,10 @@
 import json
 import pathlib
 
-import keras
-
 from keras_gsp.retrieval.serving.artefact_facts import (
-    exported_facts,
     without_folders,
     write_facts,
 )
-from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 
 BARE = {"image_shape": [32, 32, 3], "crop_fraction": 1.0, "embedding_size": 8}
 SCORES = {"map_at_r": 0.31, "lower_map_at_r": 0.29, "upper_map_at_r": 0.33}
@@ -39,13 +35,6 @@ def test_a_card_begins_with_what_hubs_read(tmp_path):
     assert "| num_queries | 50 |" in card and '"dataset": "folder"' in card
     values, card = front_matter(tmp_path, BARE)
     assert "license" not in values and "not measured" in card
-
-
-def test_a_version_that_nobody_knows_is_unknown(monkeypatch):
-    encoder = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten()])
-    served = ServedEncoder(encoder, needs_tensorflow=False)
-    monkeypatch.delattr(keras, "__version__")
-    assert exported_facts(served)["versions"]["keras"] == "unknown"
 
 
 def test_metadata_keep_no_folder_of_the_machine():

@@ -1,6 +1,5 @@
 """Exports answer as the encoder does, also in a process without keras_gsp."""
 
-import gc
 import json
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from keras_gsp.retrieval.serving.served_encoder import (
     UNREADABLE,
     ServedEncoder,
 )
-from keras_gsp.retrieval.space import check_space
 from tests.retrieval.index.test_indexes import damaged_in_turn
 from tests.retrieval.serving.served_answers import (
     answers_elsewhere,
@@ -197,26 +195,6 @@ def encoder():
     )
 
 
-def test_bad_exports_are_refused(encoder, tmp_path):
-    flat = keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
-    pool = keras.layers.GlobalAveragePooling2D()
-    open_size = keras.Sequential([keras.Input((None, None, 3)), pool])
-    index, path = ExactIndex(np.eye(12)), tmp_path / "r"
-    file = ExactIndex(np.eye(12)[:1], ids=["a/\udcff.png"])  # no UTF-8
-    for bad, options, message in [
-        (flat, {}, r"inputs of shape \[\(None, 5\)\]"),
-        (open_size, {}, r"fixed size.*\(None, None, None, 3\)"),
-        (encoder, {"neighbors": 0}, "neighbors=0"),
-        (encoder, {"index": ExactIndex(np.eye(5))}, "12. Received: 5"),
-        (encoder, {"index": file}, r"'a/\\udcff.png'. Rename it"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            export_retriever(bad, path=path, **{"index": index, **options})
-    with pytest.raises(RuntimeError, match="empty"):
-        export_retriever(encoder, ExactIndex(), path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_large_image_is_refused_before_decoding(encoder, tmp_path):
     tf = pytest.importorskip("tensorflow")
     large = tf.io.encode_png(np.zeros((40, 50, 3), "uint8")).numpy()
@@ -257,31 +235,6 @@ def test_large_ids_and_the_background_are_those_of_the_index(tmp_path):
     assert answer["ids"].numpy().tolist() == [words, [b"", b""]]
     assert answer["labels"].numpy()[0].tolist() == words[::-1]
     assert_close(answer["distances"][0, 0], 0.0)
-
-
-@pytest.mark.slow
-def test_an_encoder_that_looks_twice_is_served(tmp_path):
-    keras.utils.set_random_seed(0)
-    looks = gsp.models.TwoLooks(
-        small_encoder(), preprocessing=gsp.data.Preprocessing(60, 60)
-    )
-    files = write_files(tmp_path)[:5]
-    pixels = pixels_of(files, 60, 60)
-    index = ExactIndex.from_encoder(looks, (files, np.arange(5)))
-    names = [Path(file).name for file in files]
-    assert index.ids().tolist() == names
-    export_retriever(looks, index, tmp_path / "r", neighbors=2)
-    assert verified_facts(tmp_path / "r")["image_shape"] == [60, 60, 3]
-    looks.save(tmp_path / "looks.keras")
-    again = keras.saving.load_model(tmp_path / "looks.keras")
-    check_space(again, index)
-    expected = again.predict(pixels, verbose=0)
-    questions = [(tmp_path / "r", name, files) for name in ("embed", "search")]
-    embedded, found = answers_here(questions)
-    assert_close(embedded["embedding"], expected)
-    assert found["ids"][:, 0].tolist() == names
-    # The second look sees pixels that the first encoder's size lacks.
-    assert not np.allclose(expected, looks.first(pixels_of(files)), atol=0.01)
 
 
 @pytest.mark.slow
@@ -372,21 +325,3 @@ def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
     assert verified_facts(folder) == facts
     with pytest.raises(FileNotFoundError, match="must hold"):
         verified_facts(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_loaded_export_is_freed(tmp_path, caplog):
-    import tensorflow as tf
-    from tensorflow.python.eager import context
-
-    def num_functions():
-        gc.collect()
-        return len(context.context().list_function_names())
-
-    export_encoder(small_encoder(), tmp_path / "e")
-    counts = []
-    for _ in range(2):
-        tf.saved_model.load(str(tmp_path / "e"))
-        counts.append(num_functions())
-    assert counts[0] == counts[1]
-    assert "gradient" not in caplog.text

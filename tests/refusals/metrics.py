@@ -1,0 +1,71 @@
+"""What metrics refuse."""
+
+import numpy as np
+
+from keras_gsp import metrics
+
+POINTS = np.random.default_rng(0).normal(size=(6, 5))
+LABELS = np.array([0, 0, 1, 1, 2, 2])
+BAD = np.where(np.arange(30).reshape(6, 5) == 12, np.nan, POINTS)
+SCORES, CLASSES = np.linspace(0, 1, 6), np.arange(6)
+GAP = np.where(CLASSES == 3, np.nan, 0.0)
+
+
+def scores(**options):
+    given = {"embeddings": POINTS, "labels": LABELS} | options
+    metrics.retrieval_scores(**given)
+
+
+def beside(embeddings=POINTS, labels=LABELS):
+    scores(gallery_embeddings=embeddings, gallery_labels=labels)
+
+
+def verify(embeddings=POINTS, labels=LABELS, **options):
+    metrics.verification_scores(embeddings, labels, **options)
+
+
+def reranked(gallery=None, **options):
+    metrics.k_reciprocal(POINTS, gallery_embeddings=gallery, **options)
+
+
+compare = metrics.paired_difference
+ROWS = [
+    (scores, {"embeddings": BAD}, "1 of 6 rows.*row 2"),
+    (scores, {"embeddings": POINTS[0]}, r"shape \(5,\)"),
+    (scores, {"embeddings": POINTS[:0]}, r"shape \(0, 5\)"),
+    (scores, {"labels": LABELS[:3]}, r"shape \(3,\)"),
+    (scores, {"labels": CLASSES}, "none with a positive"),
+    (scores, {"labels": [0, 0, 0, 1, 1, np.nan]}, "1 NaN of 6"),
+    (scores, {"recall_at": (0,)}, r"\(0,\)"),
+    (scores, {"recall_at": (1.5,)}, r"\(1.5,\)"),
+    (scores, {"map_at": (0,)}, r"map_at=\(0,\)"),
+    (beside, {"labels": None}, "no gallery_labels"),
+    (beside, (None,), "no gallery_embeddings"),
+    (beside, (POINTS[:, :3],), "5 and 3"),
+    (beside, {"labels": list("aaabbb")}, "int64 and <U1"),
+    (beside, {"labels": LABELS + 9}, "none with a positive"),
+    (verify, {"labels": 0 * LABELS}, "pair of two classes.*6 items"),
+    (verify, {"labels": CLASSES}, "pair of one class.*6 items"),
+    (verify, {"false_accept_rates": (1.5,)}, r"\(1.5,\)"),
+    (verify, {"false_accept_rates": ("low",)}, "low"),
+    (verify, {"labels": LABELS[:5]}, r"shape \(5,\)"),
+    (verify, (BAD,), "must be finite"),
+    (reranked, {"num_neighbors": 0}, "num_neighbors=0"),
+    (reranked, {"num_expanded": 0}, "num_expanded=0"),
+    (reranked, {"distance_weight": 1.5}, "distance_weight=1.5"),
+    (reranked, (POINTS[:, :3],), "5 and 3"),
+    (reranked, (0 * POINTS,), "6 rows of zeros"),
+    (reranked, (BAD,), "must be finite"),
+    (compare, (SCORES, SCORES[:5], CLASSES), r"\[6\] and \[5\]"),
+    (compare, (SCORES, SCORES, CLASSES[:5]), r"shape \(5,\)"),
+    (compare, (SCORES, SCORES, [CLASSES] * 2), "2 for 1 seeds"),
+    (compare, (SCORES, SCORES, 0 * CLASSES), "two classes.*Received: 1"),
+    (compare, (SCORES, SCORES + GAP, CLASSES), "position 3 of seed 0"),
+    (compare, (SCORES, SCORES - np.inf, CLASSES), "6 infinite"),
+    (compare, (SCORES[None, None], SCORES, CLASSES), r"\(1, 6\)"),
+    (
+        lambda: compare(SCORES, SCORES, CLASSES, confidence=1.0),
+        (),
+        "confidence=1.0",
+    ),
+]

@@ -1,0 +1,329 @@
+"""What indexes, and what reads them, refuse."""
+
+import importlib.util
+
+import keras
+import numpy as np
+
+from keras_gsp import layers, models, retrieval
+from keras_gsp.retrieval import ExactIndex, MatchThreshold, MilvusIndex
+from keras_gsp.retrieval.upgrade import SpaceMap
+from tests.refusals._rows import out_of_range
+
+DRAW = np.random.default_rng(0)
+ROWS_OF_8 = DRAW.normal(size=(3, 8))
+BAD = np.where(np.arange(24).reshape(3, 8) == 9, np.nan, ROWS_OF_8)
+COLUMNS = {"color": ["a", "b", "c"], "year": [1, 2, 3]}
+IDS = ["x", "y", "z"]
+MASKED = np.ma.masked_array([1, 2], [True, False])
+COMPLEX, RAGGED = np.ones((2, 8)) * 1j, [[1.0, 2.0], [1.0]]
+
+
+def index():
+    return ExactIndex(ROWS_OF_8, [1, 2, 3], IDS, attributes=COLUMNS)
+
+
+def upsert(rows=ROWS_OF_8, labels=(4, 5, 6), ids=IDS, attributes=COLUMNS):
+    """The rows of the index are as they were."""
+    whole = index()
+    try:
+        whole.upsert(rows, labels, ids, attributes)
+    finally:
+        assert (whole.items(IDS)[0] == ROWS_OF_8.astype("float32")).all()
+
+
+def first(labels=(1, 2), ids=(1, 2), attributes=None, rows=ROWS_OF_8[:2]):
+    """Nor does an empty index take a type or a size."""
+    empty = ExactIndex()
+    try:
+        empty.upsert(rows, labels, ids, attributes)
+    finally:
+        assert len(empty) == 0 and empty.embedding_size is None
+
+
+def search(queries=ROWS_OF_8, **options):
+    index().search(queries, **options)
+
+
+def count(where):
+    index().count(where)
+
+
+def groups(points, labels, **options):
+    MatchThreshold.calibrated(points, labels, **options)
+
+
+def noisy(count=60, classes=9, noise=0.8):
+    labels = np.arange(count) % classes
+    centers = np.random.default_rng(1).normal(size=(classes, 5))
+    draws = np.random.default_rng(2).normal(size=(count, 5))
+    return centers[labels] + noise * draws, labels
+
+
+def calibrated_among(held_out):
+    points, labels = noisy(300, 60, 0.01)
+    gallery = ExactIndex(points[labels < 30], labels[labels < 30])
+    groups(
+        points[held_out(labels)],
+        labels[held_out(labels)],
+        gallery=gallery,
+        false_accept_rate=1e-3,
+    )
+
+
+def suspects(rows=None, labels=None, **options):
+    known = noisy(96)
+    rows = known[0] if rows is None else rows
+    labels = known[1] if labels is None else labels
+    retrieval.suspects(rows, labels, **options)
+
+
+def dense(seed, size=12):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential([keras.Input((12,)), keras.layers.Dense(size)])
+
+
+IMAGES, LABELS = DRAW.normal(size=(96, 12)), np.arange(96) // 4
+
+
+def embedded(seed=0):
+    return ExactIndex.from_encoder(dense(seed), (IMAGES, LABELS))
+
+
+def upgrade(gallery=embedded, new=1, count=96, **options):
+    sample = IMAGES[:count], LABELS[:count]
+    retrieval.upgrade(gallery(), dense(0), dense(new), sample, **options)
+
+
+def halfway():
+    return retrieval.Upgrade(embedded(), ExactIndex(), SpaceMap(np.eye(12)))
+
+
+def pooling(**options):
+    return layers.GeneralizedSumPooling(5, 0.3, 8.0, **options)
+
+
+def encoder(pool=None, **options):
+    backbone = [keras.Input((8, 8, 3)), keras.layers.Conv2D(10, 3)]
+    return models.build_encoder(
+        keras.Sequential(backbone),
+        embedding_size=6,
+        pooling=pool or pooling(),
+        pool_first=False,
+        **options,
+    )
+
+
+def separate_values():
+    inputs = keras.Input((8, 8, 3))
+    matched = keras.layers.Conv2D(6, 3)(inputs)
+    pooled = pooling()(matched, values=keras.layers.ReLU()(matched))
+    return keras.Model(inputs, pooled)
+
+
+def explain(make, counts=(1, 1)):
+    images = [np.ones((count, 8, 8, 3)) for count in counts]
+    retrieval.explain(make(), *images)
+
+
+def means(shape=(24, 24, 3)):
+    layers = [keras.Input(shape), keras.layers.GlobalAveragePooling2D()]
+    return keras.Sequential(layers)
+
+
+def export(model=means, size=3, **options):
+    gallery = options.pop("index", ExactIndex(np.eye(size)))
+    retrieval.export_retriever(model(), gallery, "exported", **options)
+
+
+def augmentation(num_neighbors=2, **options):
+    retrieval.NeighborAugmentation(num_neighbors, **options)
+
+
+chosen = retrieval.NeighborAugmentation.chosen
+ROWS = [
+    *(
+        (upsert, items, message)
+        for items, message in (
+            ({"rows": ROWS_OF_8[:, :3]}, "gallery has 8"),
+            ({"rows": BAD}, "1 of 3 rows.*row 1"),
+            ({"rows": ROWS_OF_8 * 1e300}, "3 of 3 rows"),
+            ({"rows": ROWS_OF_8[:0], "labels": []}, r"shape \(0, 8\)"),
+            ({"labels": [1] * 2}, r"`labels`.*\(2,\)"),
+            ({"labels": ["x"] * 3}, "`labels` must be numbers"),
+            ({"ids": ["a", "b", "a"]}, "example 'a'"),
+            ({"ids": [1, 2, 3]}, "`ids` must be strings"),
+            ({"ids": None}, "`ids`.*NoneType"),
+            ({"attributes": {"year": [1] * 3}}, r"\['year'\]"),
+            ({"attributes": {"label": [1] * 3}}, "be words"),
+        )
+    ),
+    *(
+        (first, items, message)
+        for items, message in (
+            ({"labels": [1, "a"]}, "`labels`.*one type"),
+            ({"ids": [1, 2**64]}, "`ids`.*int64 or uint64"),
+            ({"ids": [1.0, 2.0**53 + 2]}, "beyond 2"),
+            ({"ids": [1.5, 2]}, "fractions"),
+            ({"ids": ["a", "a\0"]}, "NUL"),
+            ({"labels": [1, np.nan]}, "`labels` must not be NaN"),
+            ({"labels": MASKED}, "masked"),
+            ({"labels": np.array(["2020", "2021"], "M8[D]")}, "datetime"),
+            ({"attributes": {"a": ["x", np.nan]}}, "`a`.*float"),
+            ({"attributes": [1, 2]}, "`attributes` must be a dict"),
+            ({"attributes": {"a-b": [1, 2]}}, "be words"),
+            ({"rows": COMPLEX}, "`embeddings` must"),
+            ({"rows": RAGGED}, "`embeddings` must"),
+            ({"rows": ROWS_OF_8[:2].astype("U")}, "`embeddings` must"),
+        )
+    ),
+    *(
+        (search, options, message)
+        for options, message in (
+            ({"queries": BAD}, "`queries` must be finite"),
+            ({"queries": ROWS_OF_8[:, :5]}, r"8. Received: shape \(3, 5\)"),
+            ({"queries": ROWS_OF_8 * 1e18}, r"within 1e\+17"),
+            ({"queries": np.ones((5, 3, 7))}, r"shape \(5, 3, 7\)"),
+            ({"k": 0}, "k=0"),
+            ({"k": 1.5}, "k=1.5"),
+            ({"exclude_ids": ["a"]}, "1 ids for 3 queries"),
+            ({"exclude_ids": [5] * 3}, "`ids` must be strings"),
+            ({"where": {"size": 3}}, r"'color', 'id', 'la"),
+            ({"group_by": "shop"}, "`group_by`.*'color'.*shop"),
+            ({"group_by": "embedding"}, "`group_by`.*embedding"),
+            ({"within": -1.0}, "within=-1"),
+            ({"within": np.nan}, "within=nan"),
+            ({"diversity": 1.5}, "diversity=1.5"),
+            ({"queries": None}, "or `queries` be given"),
+            ({"queries": None, "unlike": ["x"]}, "`like` must hold an example"),
+            ({"queries": None, "like": ["x", "u"]}, "Received: 'u', which is"),
+            (
+                {"queries": None, "like": np.ones((2, 7))},
+                r"8. Received: shape \(2, 7\)",
+            ),
+            ({"like": ["x"]}, "must be a single one"),
+        )
+    ),
+    *(
+        (count, (where,), message)
+        for where, message in (
+            ("year > 1", "`where` must be a dict.*where='year > 1'"),
+            ({"year": None}, "`where` must be.*NoneType"),
+            ({"year": slice(0, np.inf)}, "finite.*no end"),
+            ({"year": slice(1, 9, 2)}, "no step"),
+            ({"year": np.nan}, "finite"),
+            ({"label": "3"}, "'label' with numb"),
+            ({"color": [3]}, "with strings. Rec"),
+        )
+    ),
+    (lambda: index().delete([5]), (), "`ids` must be strings"),
+    (lambda: setattr(index(), "match", 0.5), (), "match=0.5"),
+    (lambda: setattr(index(), "space", "old"), (), "space='old'"),
+    (lambda: ExactIndex(storage="int8"), (), "storage='int8'"),
+    (
+        lambda: ExactIndex(np.full((2, 3), 1e5), storage="float16"),
+        (),
+        "65504",
+    ),
+    *(
+        (MilvusIndex, (uri, collection), message)
+        for uri, collection, message in (
+            ("gallery", "a", "path ending in .db"),
+            ("ftp://gallery.db", "a", "begin with http"),
+            ("gallery.db", "a b", "letters, digits"),
+        )
+    ),
+    *(
+        (MatchThreshold, arguments, message)
+        for arguments, message in (
+            ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
+            ((-1.0, 0.1, 0.9, 1, 1), "distance=-1.0"),
+            ((1.0, 1.0, 0.9, 1, 1), "false_accept_rate=1.0"),
+            ((1.0, 0.1, 1.9, 1, 1), "true_accept_rate=1.9"),
+            ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
+        )
+    ),
+    (groups, noisy(12, 4), "pairs.*at least"),
+    (
+        lambda: groups(*noisy(12, 4), false_accept_rate=0),
+        (),
+        "false_accept_rate=0",
+    ),
+    (
+        lambda: groups(np.ones((12, 3)), [0, 1, 1] * 4, false_accept_rate=0.5),
+        (),
+        "32 pairs are identical",
+    ),
+    (
+        lambda: groups(*noisy(), gallery=ExactIndex()),
+        (),
+        "call `upsert` first",
+    ),
+    (calibrated_among, (lambda y: y >= 0,), "not be in the gallery"),
+    (calibrated_among, (lambda y: y > 57,), "one of the held-out searches"),
+    (suspects, {"labels": np.zeros(96)}, "at least two classes. Received: 1"),
+    (suspects, {"num_neighbors": 1}, "at least 2 and below .* items, 96"),
+    (suspects, {"num_neighbors": 96}, "Received: num_neighbors=96"),
+    (suspects, (np.zeros((96, 4)),), "96 rows of zeros"),
+    (suspects, {"labels": np.zeros(5)}, "one entry for each item"),
+    (retrieval.duplicates, (np.ones((1, 3)),), "two items"),
+    (retrieval.duplicates, (np.full((3, 3), np.inf),), "finite"),
+    (upgrade, (ExactIndex,), "an empty index"),
+    (upgrade, (lambda: embedded(2),), "made by another encoder"),
+    (upgrade, (halfway,), "into=None for upgraded"),
+    (lambda: upgrade(into=embedded()), (), "`into` must hold"),
+    (upgrade, {"new": 0}, "nothing is to be upgraded"),
+    (upgrade, {"count": 20}, "at least 12 classes.*Received: 5"),
+    *(
+        (explain, (make,), message)
+        for make, message in (
+            (
+                lambda: encoder(keras.layers.GlobalAveragePooling2D()),
+                "from GlobalAveragePooling2D",
+            ),
+            (lambda: encoder(pooling(power=3.0)), "power=3.0"),
+            (separate_values, "separate values"),
+            (lambda: keras.layers.Dense(3), "Received: Dense"),
+        )
+    ),
+    (explain, (encoder, (2, 1)), "2 and 1"),
+    (export, (lambda: dense(0),), r"inputs of shape \[\(None, 12\)\]"),
+    (export, (lambda: means((None, None, 3)),), "fixed size"),
+    (export, {"neighbors": 0}, "neighbors=0"),
+    (export, {"size": 5}, "3. Received: 5"),
+    (
+        export,
+        {"index": ExactIndex(np.eye(3)[:1], ids=["a/\udcff.png"])},
+        r"'a/\\udcff.png'. Rename it",
+    ),
+    (export, {"index": ExactIndex()}, "empty"),
+    *out_of_range(
+        augmentation,
+        {
+            "num_neighbors": [-1],
+            "rounds": [0],
+            "power": [0.0],
+            "original_weight": [-1.0],
+        },
+    ),
+    (lambda: ExactIndex(augmentation=2), (), "NeighborAugmentation"),
+    (chosen, (ROWS_OF_8, [0, 1, 2]), "class of two"),
+    (lambda: chosen(*noisy(), score="recall"), (), "score"),
+]
+FAISS = [
+    ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
+    ({"factory": None}, "factory=None"),
+    ({"factory": "HNSW0"}, "Received: 'HNSW0'"),
+    ({"factory": "IVF0,Flat"}, "one cluster or two.*'IVF0,Flat'"),
+    ({"factory": "IDMap,Flat"}, "the index keeps the ids"),
+    ({"rescore": 50}, "rescore=50, factory='Flat'"),
+    ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
+    ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),
+    ({"parameters": "nprobe=3"}, "parameters='nprobe=3'"),
+]
+if importlib.util.find_spec("faiss"):
+    rows = {"embeddings": np.zeros((9, 8))}
+    ROWS += [
+        (retrieval.FaissIndex, rows | options, message)
+        for options, message in FAISS
+    ]
