@@ -1,6 +1,12 @@
-"""Digits where a platform rounds: products on accelerators, means on JAX."""
+"""Digits where a platform rounds: products on accelerators, means on JAX.
 
+Each row is a function of one array. On JAX every product of a row says how
+precise it is; elsewhere the operands are rounded to the ten bits of TF32.
+"""
+
+import contextlib
 import functools
+from unittest import mock
 
 import keras
 import numpy as np
@@ -11,17 +17,12 @@ import keras_gsp as gsp
 from keras_gsp.ops import precision
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.precision import exact_mean, full_matmul
+from tests.compiled import not_on_jax
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import POOLINGS, built
 from tests.losses.tables import CASES, make, table
-from tests.rounded_products import products_on_jax, rounded_products
 
-on_torch = pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="of PyTorch alone"
-)
-on_jax = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="other backends have no jaxprs"
-)
+BACKEND = keras.backend.backend()
 # Products of these poolings with learned maps keep the backend's setting, as a
 # backbone's do: that many in a call.
 LEARNED = {
@@ -36,6 +37,8 @@ LEARNED = {
     "SOLARPooling": 4,
     "SimPooling": 2,
 }
+LABELS = np.repeat(np.arange(4), 2)
+HALF = LABELS < 2
 
 
 def normal(*shape, seed=0):
@@ -44,10 +47,6 @@ def normal(*shape, seed=0):
 
 def histograms():
     return np.random.default_rng(0).dirichlet(np.ones(5), 8).astype("float32")
-
-
-LABELS = np.repeat(np.arange(4), 2)
-HALF = LABELS < 2
 
 
 def of_loss(case):
@@ -65,25 +64,6 @@ def of_pooling(name):
     return call, normal(2, 12, 6)
 
 
-def of_proxies():
-    layer = gsp.layers.ClassProxies(3)
-    layer.build((None, 6))
-    return lambda x: ops.sum(ops.square(layer(x))), normal(8, 6)
-
-
-def of_histogram():
-    layer = gsp.layers.PrototypeHistogram(5)
-    layer.build((2, 7, 6))
-    layer.prototypes.assign(normal(5, 6, seed=1))
-    return squares(layer), normal(2, 7, 6)
-
-
-def of_whitening():
-    layer = gsp.layers.Whitening(3, shrinkage=0.1)
-    layer.adapt(normal(20, 6))
-    return lambda x: ops.sum(layer(x) ** 3), normal(8, 6)
-
-
 def of_gsp(**arguments):
     layer = gsp.layers.GeneralizedSumPooling(
         4, inverse_temperature=80.0, return_histogram=True, **arguments
@@ -97,56 +77,35 @@ def of_gsp(**arguments):
     return call, 0.3 * normal(2, 12, 6)
 
 
-def of_mined(miner):
-    loss = gsp.losses.ContrastiveLoss(miner=miner, seed=0)
-    return functools.partial(loss, LABELS), normal(8, 6)
+def of_whitening():
+    layer = gsp.layers.Whitening(3, shrinkage=0.1)
+    layer.adapt(normal(20, 6))
+    return lambda x: ops.sum(layer(x) ** 3), normal(8, 6)
 
 
-def of_zero_shot():
-    classes = normal(4, 6)
-    loss = gsp.losses.ZeroShotLoss(scale=9.5)
-    return (
-        lambda z: loss.compute(LABELS, z, classes, first_half=HALF),
-        histograms(),
-    )
+def of_distances():
+    others = normal(5, 6, seed=1)
+    return lambda x: ops.sum(pairwise_distances(x, others) ** 2), normal(8, 6)
 
 
-def of_cross_batch():
-    loss = gsp.losses.CrossBatchLoss(gsp.losses.MultiSimilarityLoss())
-    return (
-        lambda z: loss.compute(LABELS, z, normal(8, 6), first_half=HALF),
-        histograms(),
-    )
+def of_regularizer(loss, targets):
+    def call(histograms):
+        return loss.compute(LABELS, histograms, targets, first_half=HALF)
+
+    return call, histograms()
 
 
-def squares(function, *others):
-    return lambda x: ops.sum(function(x, *others) ** 2)
-
-
-ROWS = {
-    **{case: functools.partial(of_loss, case) for case in CASES},
-    **{
-        name: functools.partial(of_pooling, name)
-        for name in POOLINGS
-        if name not in LEARNED
-    },
+ZERO_SHOT = gsp.losses.ZeroShotLoss(scale=9.5)
+CROSS_BATCH = gsp.losses.CrossBatchLoss(gsp.losses.MultiSimilarityLoss())
+ROWS = {case: functools.partial(of_loss, case) for case in CASES}
+ROWS |= {name: functools.partial(of_pooling, name) for name in POOLINGS}
+ROWS |= {
     "gsp": of_gsp,
     "affine gsp": functools.partial(of_gsp, use_affine_costs=True),
-    "proxies": of_proxies,
     "whitening": of_whitening,
-    "zero-shot": of_zero_shot,
-    "cross-batch": of_cross_batch,
-    "mined by similarity": functools.partial(of_mined, "multi_similarity"),
-    "mined by distance": functools.partial(of_mined, "distance_weighted"),
-    "distances": lambda: (
-        squares(pairwise_distances, normal(5, 6, seed=1)),
-        normal(8, 6),
-    ),
-    "histogram": of_histogram,
-    "center regularizer": lambda: (
-        gsp.losses.CenterRegularizer(),
-        normal(3, 2, 6),
-    ),
+    "zero-shot": functools.partial(of_regularizer, ZERO_SHOT, normal(4, 6)),
+    "cross-batch": functools.partial(of_regularizer, CROSS_BATCH, normal(8, 6)),
+    "distances": of_distances,
 }
 # Without a product: their similarities come from a layer, or differences.
 NO_PRODUCT = {
@@ -159,34 +118,92 @@ NO_PRODUCT = {
 }
 
 
-@on_jax
+def products_on_jax(function, array):
+    """The precision of each product that a function traces."""
+    import jax
+
+    def walk(jaxpr):
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "dot_general":
+                yield equation.params["precision"]
+            for inner in jax.tree.leaves(
+                equation.params, is_leaf=lambda x: hasattr(x, "eqns")
+            ):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from walk(inner)
+
+    return [*walk(jax.make_jaxpr(function)(array).jaxpr)]
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="others have no jaxprs")
 def test_every_product_that_decides_carries_full_precision():
     import jax
 
     highest = (jax.lax.Precision.HIGHEST,) * 2
     for name, row in ROWS.items():
         function, array = row()
-        found = products_on_jax(jax.value_and_grad(function), array)
+        if name not in LEARNED:
+            function = jax.value_and_grad(function)
+        found = products_on_jax(function, array)
         assert bool(found) == (name not in NO_PRODUCT), name
-        assert set(found) <= {highest}, name
-    for name, learned in LEARNED.items():
-        found = products_on_jax(*of_pooling(name))
-        assert sum(one != highest for one in found) == learned, name
+        num_learned = sum(one != highest for one in found)
+        assert num_learned == LEARNED.get(name, 0), name
 
 
-FEW = ("multi_similarity", "affine gsp", "distances", "zero-shot")
-NAMES = [
-    FEW,
-    pytest.param(sorted(ROWS.keys() - NO_PRODUCT), marks=pytest.mark.slow),
-]
-if keras.backend.backend() == "jax":  # The test above has all rows.
-    NAMES = [pytest.param(FEW, marks=pytest.mark.slow)]
+@contextlib.contextmanager
+def rounded_products(is_marked=True):
+    """Rounds the operands of every product; `full_matmul` splits its own.
+
+    Without `is_marked` it does not.
+    """
+    if BACKEND == "torch":
+        import torch as module
+
+        def rounded(x):
+            if x.dtype != module.float32:
+                return x
+            bits = x.detach().contiguous().view(module.int32)
+            bits = (bits + 0x1000 & -0x2000).view(x.dtype)
+            return x + (bits - x.detach())
+
+        names = ["matmul"]
+    else:
+        import tensorflow as tf
+        from tensorflow.python.ops import gen_math_ops as module
+
+        def rounded(x):
+            if x.dtype != tf.float32:
+                return x
+            bits = (tf.bitcast(x, tf.int32) + 0x1000) & -0x2000
+            return x + tf.stop_gradient(tf.bitcast(bits, x.dtype) - x)
+
+        names = ["mat_mul", "batch_mat_mul_v2", "batch_mat_mul_v3"]
+
+    def of(product):
+        def call(*arrays, **options):
+            if arrays:
+                one, other, *rest = arrays
+                return product(rounded(one), rounded(other), *rest, **options)
+            for name in [*options][:2]:
+                options[name] = rounded(options[name])
+            return product(**options)
+
+        return call
+
+    split = mock.patch.object(precision, "rounds_products", lambda: is_marked)
+    with contextlib.ExitStack() as patches:
+        for name in names:
+            product = of(getattr(module, name))
+            patches.enter_context(mock.patch.object(module, name, product))
+        patches.enter_context(split)
+        yield
 
 
-def value_and_gradient(row):
+def value_and_gradient(name):
     keras.utils.set_random_seed(0)
-    function, array = row()
-    value = keras.ops.convert_to_numpy(function(ops.convert_to_tensor(array)))
+    function, array = ROWS[name]()
+    value = ops.convert_to_numpy(function(ops.convert_to_tensor(array)))
     return value, gradients(function, array)[0]
 
 
@@ -198,24 +215,22 @@ def relative_error(found, expected):
     )
 
 
-@pytest.mark.parametrize("names", NAMES)
-def test_digits_survive_products_of_ten_bits(names):
+@not_on_jax
+@pytest.mark.parametrize(
+    "name", ["multi_similarity", "affine gsp", "distances", "zero-shot"]
+)
+def test_digits_survive_products_of_ten_bits(name):
     # PyTorch's own backward products are not rounded here: fewer digits go.
-    bound = 1e-5 if keras.backend.backend() == "torch" else 2e-5
-    plain = {name: value_and_gradient(ROWS[name]) for name in names}
+    bound = 1e-5 if BACKEND == "torch" else 2e-5
+    expected = value_and_gradient(name)
     for is_marked in (True, False):
         with rounded_products(is_marked):
-            lost = [
-                name
-                for name, expected in plain.items()
-                # 1e-5 at most with the mark, 4e-5 at least without it.
-                if not relative_error(value_and_gradient(ROWS[name]), expected)
-                <= bound
-            ]
-        assert lost == ([] if is_marked else list(names))
+            error = relative_error(value_and_gradient(name), expected)
+        # 1e-5 at most with the mark, 4e-5 at least without it.
+        assert (error <= bound) == is_marked
 
 
-@on_torch
+@pytest.mark.skipif(BACKEND != "torch", reason="of PyTorch alone")
 def test_every_setting_of_pytorch_that_rounds_is_seen(monkeypatch):
     import torch
 
@@ -235,39 +250,25 @@ def test_every_setting_of_pytorch_that_rounds_is_seen(monkeypatch):
         assert not precision.rounds_products(), (owner, name)
 
 
-@on_torch
-def test_autocast_rounds_no_product_that_decides():
-    import torch
+@not_on_jax
+@pytest.mark.parametrize("shape", [(7, 5), (3, 7, 5)])
+def test_full_products_have_the_digits_of_float32(shape):
+    arrays = normal(*shape), normal(5, 6, seed=1)
+    exact = np.matmul(*(array.astype("float64") for array in arrays))
+    upstream = normal(*exact.shape, seed=2)
 
-    for name in FEW:
-        function, array = ROWS[name]()
-        tensor = ops.convert_to_tensor(array)
-        expected = float(function(tensor))
-        with torch.autocast(tensor.device.type, dtype=torch.bfloat16):
-            assert float(function(tensor)) == expected, name
+    def total(one, other, product=full_matmul):
+        return ops.sum(ops.multiply(product(one, other), upstream))
 
-
-def test_full_products_have_the_digits_of_float32():
-    shapes = [((7, 5), (5, 6)), ((3, 7, 5), (5, 6)), ((3, 7, 5), (1, 5, 6))]
-    for one, other in shapes:
-        arrays = normal(*one), normal(*other, seed=1)
-        exact = np.matmul(*(array.astype("float64") for array in arrays))
-        upstream = normal(*exact.shape, seed=2)
-
-        def total(one, other, upstream=upstream, product=full_matmul):
-            return ops.sum(ops.multiply(product(one, other), upstream))
-
-        slopes = gradients(total, *arrays)
-        with rounded_products():
-            found = keras.ops.convert_to_numpy(full_matmul(*arrays))
-            rounded = gradients(total, *arrays)
-            loose = functools.partial(total, product=ops.matmul)
-            other = gradients(loose, *arrays)
-        assert np.abs(found - exact).max() < 2e-6
-        for slope, same, worse in zip(slopes, rounded, other, strict=True):
-            assert slope.shape == same.shape
-            assert np.abs(slope - same).max() < 4e-6
-            assert np.abs(slope - worse).max() > 1e-4
+    slopes = gradients(total, *arrays)
+    with rounded_products():
+        found = ops.convert_to_numpy(full_matmul(*arrays))
+        rounded = gradients(total, *arrays)
+        loose = gradients(functools.partial(total, product=ops.matmul), *arrays)
+    assert np.abs(found - exact).max() < 2e-6
+    for slope, same, worse in zip(slopes, rounded, loose, strict=True):
+        assert np.abs(slope - same).max() < 4e-6
+        assert np.abs(slope - worse).max() > 1e-4
 
 
 @pytest.mark.usefixtures("double_precision")
