@@ -479,7 +479,7 @@ def timed(settings: Settings) -> Table:
                 index.search(query)
             cells += [built - start, 50 * (time.perf_counter() - built)]
         name = f"{count:,} {'exact' if exact else 'faiss IVF1024'}"
-        lines.append([name, *(f"{x:.3g}" for x in cells)])
+        lines.append([name, *(f"{float(f'{x:.3g}'):,g}" for x in cells)])
     headings = ["rows of 128 numbers", "build, s", "a query, ms"]
     headings += ["augmented: build, s", "a query, ms"]
     return Table(headings, lines, 1, "Times")
