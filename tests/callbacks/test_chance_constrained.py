@@ -222,9 +222,6 @@ def test_pairs_of_the_batch_stand_in_for_proxies_while_they_warm_up():
     assert history["ccp_steps"] == [0, 0, 1, 2, 3, 1]
     plain.encoder.set_weights(before.encoder[2])
     assert_are_samples(before.proxies[2], embed(plain, IMAGES))
-    learner = build_learner(loss=gsp.losses.ProxyNCALoss())
-    with pytest.raises(ValueError, match="`warmup_epochs`.*warmup_epochs=1"):
-        fit(learner, [0.1], warmup_epochs=1)
 
 
 def test_anchors_and_network_are_the_last_weights():
@@ -289,33 +286,10 @@ def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-optimizers = keras.optimizers
-OPTIMIZERS = {
-    "adam": lambda: optimizers.Adam(0.01),
-    "amsgrad": lambda: optimizers.AdamW(0.01, amsgrad=True),
-    "sgd": lambda: optimizers.SGD(0.01, momentum=0.9),
-    "lion": lambda: optimizers.Lion(0.01),
-    "multi in loss scale": lambda: optimizers.LossScaleOptimizer(
-        optimizers.MultiOptimizer(
-            optimizers.OptimizerMap(
-                optimizers.Adam(0.01), {".*proxies": optimizers.SGD(0.01, 0.9)}
-            )
-        )
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "adam" else pytest.param(name, marks=pytest.mark.slow)
-        for name in OPTIMIZERS
-    ],
-)
-def test_new_proxies_take_steps_as_long_as_old_ones(name):
+def test_new_proxies_take_steps_as_long_as_old_ones():
     """The optimizer's state stays: Adam's second moments above all."""
     learner = build_learner()
-    optimizer = OPTIMIZERS[name]()
+    optimizer = keras.optimizers.Adam(0.01)
     learner.compile(optimizer, loss=gsp.losses.ContrastiveLoss())
     optimizer.build(learner.trainable_variables)
     weights = learner.trainable_variables
@@ -330,8 +304,6 @@ def test_new_proxies_take_steps_as_long_as_old_ones(name):
         length = 0.0
         for _ in range(steps):
             noise = [0.01 * rng.normal(size=w.shape) for w in weights]
-            if "scale" in name:
-                noise = [value * optimizer.dynamic_scale for value in noise]
             before = keras.ops.convert_to_numpy(proxies).copy()
             optimizer.apply(
                 [keras.ops.cast(value, "float32") for value in noise], weights
@@ -434,9 +406,6 @@ def test_a_missing_monitor_is_named_after_the_epoch_was_saved(tmp_path, epochs):
     [
         ([0.5, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1], 2, "did not improve"),
         ([0.5, 0.1, 0.1, 0.6], 2, None),
-        ([0.5, 0.1, 0.1, 0.6, 0.1, 0.1, 0.2], 2, None),
-        ([0.5, 0.1, 0.1, 0.5, 0.1, 0.1], 2, "did not improve"),
-        ([0.1, 0.2, 0.3, 0.4], 2, "did not improve"),
         ([0.1, 0.1, 0.1], 2, "No second problem.*epochs=3"),
         ([0.1], None, None),
     ],

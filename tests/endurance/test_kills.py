@@ -48,8 +48,7 @@ CALLS = {
 
 def train_and_die(folder, moment, number):
     """Trains or resumes; dies at that call of a moment, 0: never."""
-    from keras_gsp.data import ImageSet
-    from training.datasets.image_set import RetrievalSplits
+    from tests.training.test_train import SPLITS
     from training.recipes import learner
     from training.runs.run_directory import RunDirectory
     from training.runs.train_run import train_run
@@ -64,19 +63,8 @@ def train_and_die(folder, moment, number):
         return original(*args, **kwargs)
 
     mock.patch(CALLS[moment], killing).start()
-    learner.START_BATCHES = 2  # Enough for six classes.
-    generator = np.random.default_rng(0)
-
-    def colored(names):
-        labels = np.repeat(np.arange(len(names)), 6)
-        colors = generator.integers(90, 130, (len(names), 1, 1, 3))
-        noise = generator.integers(0, 120, (len(labels), 16, 16, 3))
-        images = (colors[labels] + noise).astype("uint8")
-        return ImageSet(labels=labels, class_names=tuple(names), images=images)
-
-    train, test, validation = map(colored, ("abcdef", "xyz", "mno"))
-    splits = RetrievalSplits("colors", train, test, validation=validation)
-    train_run(RECIPES[folder.name], splits, RunDirectory(folder))
+    learner.START_BATCHES = 2  # Enough for five classes.
+    train_run(RECIPES[folder.name], SPLITS, RunDirectory(folder))
 
 
 def exit_code(*arguments):

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
-from tests.compiled import compiled, not_on_jax, on_tensorflow
+from tests.compiled import not_on_jax
 from tests.gradients import gradients
 
 SIZE = 3
@@ -124,29 +124,3 @@ def test_keras_file_holds_the_whole_state(tmp_path):
         call(memory, *batch_of(9)), call(again, *batch_of(9)), strict=True
     ):
         np.testing.assert_array_equal(one, two)
-
-
-@on_tensorflow
-def test_unknown_batch_size_in_a_graph_and_fixed_ones_under_xla():
-    import tensorflow as tf
-
-    memory, eager, other = (EmbeddingMemory(6) for _ in range(3))
-    memory.build((None, SIZE))
-    other.build((None, SIZE))
-    step = tf.function(
-        lambda *batch: memory(*batch, training=True),
-        input_signature=[
-            tf.TensorSpec([None, SIZE], "float32"),
-            tf.TensorSpec([None], "int64"),
-        ],
-        autograph=False,
-    )
-    fixed = compiled(lambda *batch: other(*batch, training=True))
-    for batch in (4, 1, 6, 3):
-        expected = eager(*batch_of(batch, batch), training=True)
-        for function in (step, fixed):
-            found = function(*batch_of(batch, batch))
-            for one, two in zip(found, expected, strict=True):
-                np.testing.assert_array_equal(one, two)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must fit"):
-        step(*batch_of(0, 7))

@@ -65,24 +65,6 @@ def test_proxies_and_references_are_cut_alike():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_a_learner_trains_and_is_saved(tmp_path):
-    inner = gsp.losses.ContrastiveLoss()
-    loss = gsp.losses.MatryoshkaLoss(inner, (8, 4), weights=(1.0, 0.5))
-    made = gsp.models.MetricLearner(
-        make_encoder(),
-        memory=gsp.layers.EmbeddingMemory(12),
-        proxies=gsp.layers.ClassProxies(3),
-    )
-    made.compile(keras.optimizers.SGD(0.1), loss=loss, run_eagerly=True)
-    images = np.random.default_rng(0).normal(size=(6, 5))
-    before = made.get_weights()
-    made.fit(images, LABELS, batch_size=6, epochs=2, verbose=0)
-    assert not np.allclose(made.encoder.get_weights()[0], before[0])
-    made.save(tmp_path / "learner.keras")
-    loaded = keras.saving.load_model(tmp_path / "learner.keras")
-    assert loaded.loss.get_config() == loss.get_config()
-
-
 @pytest.mark.parametrize("normalization", ["l2", "ball", None])
 def test_a_cut_encoder_gives_normalized_parts(normalization, tmp_path):
     encoder = make_encoder(normalization)

@@ -90,20 +90,4 @@ def test_few_thresholds_stay_within_their_step(monkeypatch):
         assert found[name] != exact[name]
 
 
-def test_rates_are_named_once_in_plain_words():
-    points, labels = noisy_set(0)
-    scores = verification_scores(
-        points, labels, false_accept_rates=(0.01, 1e-2, 1e-05)
-    )
-    assert list(scores) == [
-        "auc",
-        "equal_error_rate",
-        "true_accept_rate_at_0.01",
-        "true_accept_rate_at_1e-05",
-        "num_positive_pairs",
-        "num_negative_pairs",
-    ]
-    assert [type(value) for value in scores.values()] == [float] * 4 + [int] * 2
-
-
 POINTS, LABELS = noisy_set(0, count=6)

@@ -8,7 +8,6 @@ import keras_gsp as gsp
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
 CODES = np.repeat(np.arange(4), 2)
-ON_JAX = keras.backend.backend() == "jax"
 
 LABELS = {
     "int64": CODES * 2**32 + 1,
@@ -71,14 +70,3 @@ def test_an_ignored_label_stays_ignored():
     expected = fit(labels, learner_of(loss))
     large = np.where(CODES == 2, -1, CODES + 2**40)
     assert fit(large, learner_of(loss)) == pytest.approx(expected, rel=1e-6)
-
-
-def batches(labels):
-    tf = pytest.importorskip("tensorflow")
-    return tf.data.Dataset.from_tensors((IMAGES, labels))
-
-
-@pytest.mark.skipif(not ON_JAX, reason="JAX has labels of 32 bits")
-def test_a_data_set_of_large_labels_is_refused_on_jax():
-    with pytest.raises(ValueError, match="32 bits"):
-        learner_of().fit(batches(CODES + 2**40), verbose=0)

@@ -8,7 +8,6 @@ from PIL import Image
 import keras_gsp as gsp
 from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.models.two_looks import Boxes, Crop
-from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 
 
 def rng():
@@ -228,17 +227,6 @@ def test_both_looks_are_trained():
     learner.fit(images, np.arange(8) // 2, verbose=0)
     for weight, old in zip(looks.trainable_weights, before, strict=True):
         assert np.abs(np.asarray(weight) - old).max() > 0.0, weight.path
-
-
-def test_served_it_takes_originals_whatever_it_combines():
-    black = gsp.data.Preprocessing(16, 18, background=(0, 0, 0))
-    first = encoder_of(preprocessing=black)
-    looks = gsp.models.TwoLooks(first, combine="first")
-    for model in (looks, gsp.models.truncate_encoder(looks, 4)):
-        served = ServedEncoder(model, needs_tensorflow=False)
-        # The first look's, but for the size.
-        assert served.preprocessing.background == (0, 0, 0)
-        assert served.image_shape == (None, None, 3)
 
 
 def test_behind_another_layer_it_still_takes_originals():

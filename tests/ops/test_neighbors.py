@@ -108,29 +108,3 @@ def test_a_cpu_is_no_accelerator(monkeypatch):
         devices = keras.distribution.list_devices()
         on_cpu = all(device.startswith("cpu") for device in devices)
     assert neighbors.has_accelerator() is not on_cpu
-
-
-def test_an_accelerator_holds_small_blocks_in_few_large_ones(monkeypatch):
-    monkeypatch.setattr(neighbors, "has_accelerator", lambda: True)
-    monkeypatch.setattr(neighbors, "DEVICE_LEAST_WORK", 0)
-    monkeypatch.setattr(neighbors, "DEVICE_ROWS", 128)
-    held = []
-    matrix = neighbors.full_matmul
-
-    def product(queries, block):
-        held.append(tuple(block.shape))
-        return matrix(queries, block)
-
-    monkeypatch.setattr(neighbors, "full_matmul", product)
-    neighbors._device_nearness.cache_clear()
-    gallery = np.random.default_rng(2).normal(size=(150, 4)).astype("float32")
-
-    def blocks(num_rows):
-        for row in range(150):
-            one = gallery[row : row + 1]
-            yield one, np.square(one).sum(axis=1) / 2, np.array([row])
-
-    found = NearestItems(blocks, gallery.__getitem__)(gallery[:20], 3)
-    neighbors._device_nearness.cache_clear()
-    np.testing.assert_array_equal(found, sorted_whole(gallery[:20], gallery, 3))
-    assert held == [(4, 128), (4, 32)]

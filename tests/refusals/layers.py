@@ -8,7 +8,7 @@ from tests.refusals._rows import out_of_range
 
 OUT_OF_RANGE = {
     "ClassEmbeddings": {"num_classes": [0], "embedding_size": [0]},
-    "ClassProxies": {"num_classes": [0, 2.5], "proxies_per_class": [0, 2.5]},
+    "ClassProxies": {"num_classes": [2.5], "proxies_per_class": [0]},
     "EmbeddingMemory": {"capacity": [0], "warmup_steps": [-1]},
     "PrototypeHistogram": {
         "num_prototypes": [0],
@@ -21,11 +21,11 @@ OUT_OF_RANGE = {
     "DELFPooling": {"hidden_size": [0]},
     "EfficientProbingPooling": {"projection_size": [0]},
     "GSoPPooling": {"attention_size": [0]},
-    "GeneralizedMaxPooling": {"ridge": [0.0, float("inf")]},
+    "GeneralizedMaxPooling": {"ridge": [0.0]},
     "GeneralizedMeanPooling": {"power": [0.9]},
     "GeneralizedSumPooling": {
         "num_prototypes": [2.5],
-        "transport_ratio": [0.0, 1.5],
+        "transport_ratio": [0.0],
         "inverse_temperature": [0],
         "power": [0.5],
     },
@@ -125,16 +125,10 @@ ROWS += [
         {"rows": mixed(), "labels": np.arange(60)},
         "num_classes=60 for 60 samples",
     ),
-    (
-        whiten,
-        {"rows": mixed(), "labels": ["cat"] * 60},
-        "num_classes=1 for 60 samples",
-    ),
     (whiten, {"rows": mixed(), "labels": np.arange(5)}, "one entry for each"),
     *(
         (whiten, {"rows": mixed(), "pairs": pairs}, message)
         for pairs, message in (
-            ([[0, 60]], r"positions in \[0, 60\)"),
             ([[-1, 6]], r"positions in \[0, 60\)"),
             ([0, 1], r"shape \(2,\)"),
         )
@@ -144,16 +138,12 @@ ROWS += [
         {"rows": mixed(), "pairs": [[0, 1]], "labels": [0]},
         "Received both",
     ),
-    (layers.PrototypeHistogram(7).build, ((2, 6),), r"\(2, 6\)"),
     (
         layers.PrototypeHistogram(7),
         (np.ones((2, 4)),),
         r"Received: shape \(2, 4\)",
     ),
-    *(
-        (of_values, (shape,), "`values` must have the shape")
-        for shape in ((3, 19, 6), (2, 20, 6), (3, 5, 4, 6))
-    ),
+    (of_values, ((3, 19, 6),), "`values` must have the shape"),
     (
         layers.GeneralizedSumPooling(7).adapt,
         (np.ones((2, 3, 6)),),
@@ -172,23 +162,17 @@ ROWS += [
         (),
         "more features than clusters",
     ),
-    *(
-        (layers.ClassProxies(3).build, (shape,), "embedding_size")
-        for shape in ((None, 7, 8), (None, None))
-    ),
+    (layers.ClassProxies(3).build, ((None, None),), "embedding_size"),
     *(
         (
             layers.ClassEmbeddings(5, 3),
             (np.array(labels),),
             r"\[0, 5\)|must fit|integers|whole",
         )
-        for labels in ([0, 5], [-1, 0], [0.5, 1.0], [0, 2**32 + 3])
+        for labels in ([0, 5], [0.5, 1.0])
     ),
     (remember, (3, [0] * 4), "=3.*Received: batch=4"),
     (remember, (6, [0.5] * 4), "must be (whole numbers|integers). Received"),
     (remember, (6, [0] * 3), "`labels` and `embeddings`"),
-    *(
-        (layers.EmbeddingMemory(6).build, (shape,), "must have shape")
-        for shape in ((None, None), (4, 2, 3))
-    ),
+    (layers.EmbeddingMemory(6).build, ((4, 2, 3),), "must have shape"),
 ]

@@ -6,8 +6,8 @@ from keras_gsp import losses
 from tests.refusals._rows import out_of_range
 
 OUT_OF_RANGE = {
-    "ArcFaceLoss": {"margin": [28.6, -0.1], "temperature": [0.0]},
-    "CircleLoss": {"margin": [0.0, 1.0], "temperature": [0.0]},
+    "ArcFaceLoss": {"margin": [28.6], "temperature": [0.0]},
+    "CircleLoss": {"margin": [1.0], "temperature": [0.0]},
     "ContrastiveLoss": {"positive_margin": [-0.1], "negative_margin": [np.nan]},
     "CosFaceLoss": {"margin": [-0.1], "temperature": [-1.0]},
     "CosineContrastiveLoss": {"margin": [-0.5]},
@@ -17,14 +17,14 @@ OUT_OF_RANGE = {
     "NormalizedSoftmaxLoss": {"temperature": [0]},
     "ProxyAnchorLoss": {"margin": [-0.1], "alpha": [0]},
     "ProxyNCALoss": {"temperature": [0]},
-    "RecallAtKLoss": {"temperature": [0.0], "k": [(), 3]},
+    "RecallAtKLoss": {"temperature": [0.0], "k": [()]},
     "SmoothAPLoss": {"temperature": [0.0], "miner": ["semi_hard"]},
     "SoftTripleLoss": {"scale": [-1], "gamma": [-1], "margin": [-1]},
     "SupConLoss": {
         "temperature": [0.0],
         "ignore_class": [0.5, 2**31],
         "normalization": ["l1"],
-        "miner": ["hard", 3],
+        "miner": ["hard"],
         "seed": [0.5],
     },
     "TripletLoss": {"margin": [-1]},
@@ -94,7 +94,6 @@ ROWS += [
         r"Received: shape \(4, 5\)",
     ),
     (zero_shot, ([0, 7] * 4 + [1],), r"in \[0, 7\).*labels="),
-    (zero_shot, ([3] * 9,), "at least two classes"),
     (zero_shot, (["a"] * 9,), "must be numbers"),
     (zero_shot, ([0, 1],), "`labels` and `histograms`"),
     (cross_batch, ([3] * 9,), "at least two classes"),
@@ -105,21 +104,15 @@ ROWS += [
     *out_of_range(
         losses.CrossBatchLoss, {"ridge": [0], "seed": [1.5]}, pair_loss=PAIR
     ),
-    *(
-        (loss, ([0, 1], np.eye(2)), r"MetricLearner\(regularizer=")
-        for loss in (losses.ZeroShotLoss(), losses.CrossBatchLoss(PAIR))
-    ),
+    (losses.ZeroShotLoss(), ([0, 1], np.eye(2)), r"MetricLearner\(regulari"),
     *(
         (matryoshka, (PAIR, sizes), "`sizes` must")
-        for sizes in ((), (4, 4), (2, 4), (4, 0), (4, 2.5))
+        for sizes in ((4, 4), (4, 0))
     ),
-    *(
-        (
-            matryoshka,
-            {"loss": PAIR, "weights": weights},
-            "`weights` must be 2 positive",
-        )
-        for weights in ((1.0,), (1.0, 0.0))
+    (
+        matryoshka,
+        {"loss": PAIR, "weights": (1.0, 0.0)},
+        "`weights` must be 2 positive",
     ),
     (matryoshka, (losses.ZeroShotLoss(),), "`loss` must be a pair loss"),
     (

@@ -180,10 +180,7 @@ ROWS = [
     (two_looks, (encoder, of_any_size), "`second` must take"),
     (two_looks, (encoder, lambda: encoder(size=5)), r"\[6, 5\]"),
     (two_looks, (encoder, gray), "channels. Received: 3 and 1"),
-    *(
-        (look, (images,), "`images` must be an array")
-        for images in (np.ones((16, 16, 3)), np.ones((0, 9, 9, 3)), ["a.jpg"])
-    ),
+    (look, (["a.jpg"],), "`images` must be an array"),
     *out_of_range(multi_view, {"scales": [()]}),
     (multi_view, {"scales": (0.0,)}, "`scales` must be .*Received: scales=0.0"),
     (multi_view, {"scales": (1.0, 0.5)}, "images of any size.*16, 16"),
@@ -212,10 +209,7 @@ ROWS = [
         {"log_regularizer_share": True},
         "needs (a regularizer|TensorFlow or JAX)",
     ),
-    *(
-        (compiled, (loss,), "pair loss or a proxy loss")
-        for loss in ("mse", None, keras.losses.Huber())
-    ),
+    (compiled, ("mse",), "pair loss or a proxy loss"),
     (compiled, (CROSS_BATCH,), r"MetricLearner\(regularizer=CrossBatchLoss"),
     (compiled, (NCA,), "ProxyNCALoss needs proxies"),
     (
@@ -235,7 +229,6 @@ ROWS = [
             (feature_map, {"embedding_size": 0}, "embedding_size=0"),
             (feature_map, {"normalization": "max"}, "normalization='max'"),
             (feature_map, {"prefix_tokens": 1}, "need tokens"),
-            (feature_map, {"grid_shape": (2, 2)}, "need tokens"),
             (feature_map, TWO_HISTOGRAMS, "Only one of"),
             (feature_map, {"lora_rank": 0}, "`lora_rank` must be"),
             (feature_map, {"lora_rank": 99}, "lora_rank=99.*Lower it"),
@@ -246,7 +239,6 @@ ROWS = [
             (patches, {"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
             (patches, {"grid_shape": (0, 2)}, "rows=0"),
             (masked_patches, {"grid_shape": (2, 3)}, "count: it has no mask"),
-            (patches, {"prefix_tokens": 1.0}, "prefix_tokens=1.0"),
             (patches, {"prefix": "concatenate"}, "at least 1 with"),
             (
                 patches,
@@ -257,7 +249,6 @@ ROWS = [
     ),
     (initialize, (pictures(), None), "layers named"),
     (initialize, (pictures(), 7), "7 dimensions, 6 channels, 40 images"),
-    (initialize, (pictures(3),), "3 images.*at most 2"),
     (initialize, (pictures() * np.nan,), "Received: NaN"),
     (initialize, ((pictures(), np.arange(40)),), "num_classes=40 for 40"),
     (proxy_optimizer, ({"prototypes": 1e-2},), "'prototypes'.*encoder/kernel"),
@@ -294,14 +285,16 @@ ROWS = [
     ),
     *(
         (fitted, (NAN, parts, how), "NaN|nan")
-        for parts in ("", "memory", "proxies")
-        for how in ("fit", "train_on_batch", "evaluate")
+        for parts, how in (
+            ("", "fit"),
+            ("memory", "train_on_batch"),
+            ("proxies", "evaluate"),
+        )
     ),
     *(
         (fitted, (labels, "proxies"), f"num_classes=4.*Received: .*{received}")
         for labels, received in (
             (CODES + 1, "4"),
-            (CODES - 1, "-1"),
             (NAMES, "'ant'"),
             (CODES * 2**32 + 1, "4294967297"),
         )
@@ -309,7 +302,7 @@ ROWS = [
     # A code of its own for each batch would join classes in a memory.
     *(
         (fitted, (labels, "", how), "codes|unique")
-        for labels in (CODES * 2**32 + 1, CODES * 2.0**30 + 2.0**40, NAMES)
+        for labels in (CODES * 2**32 + 1, NAMES)
         for how in ("train_on_batch", "test_on_batch")
     ),
     (fitted, (CODES + 1, "proxies", "train_on_batch"), "num_classes=4"),
@@ -324,16 +317,12 @@ ROWS = [
                 "",
                 r"\(images, labels\).*keys \['image', 'label'\]",
             ),
-            (IMAGES, "from_tensors", "", r"\(images, labels\).*Received: "),
             ((IMAGES, CODES), "from_tensor_slices", "", r"batch\(64\)"),
-            ((IMAGES, CODES[:, None]), "from_tensor_slices", "", r"batch\(64"),
         )
     ),
     (fitted, {"data": lambda: {"image": IMAGES}}, "no labels"),
     (embedding_of, ({"pooled": np.ones((2, 8))},), r"keys \['pooled'\]"),
-    (embedding_of, ((np.ones((2, 8)),) * 2,), "a tuple of 2"),
     (embedding_of, (np.ones((2, 3, 8)),), r"\(2, 3, 8\)"),
-    (embedding_of, ((None, 3, 8),), r"\(None, 3, 8\)"),
 ]
 if keras.backend.backend() == "torch":
     ROWS += [(learner, {"batch_chunks": 2}, "needs TensorFlow or JAX")]

@@ -155,7 +155,6 @@ ROWS = [
             ({"ids": [1, 2, 3]}, "`ids` must be strings"),
             ({"ids": None}, "`ids`.*NoneType"),
             ({"attributes": {"year": [1] * 3}}, r"\['year'\]"),
-            ({"attributes": {"label": [1] * 3}}, "be words"),
         )
     ),
     *(
@@ -163,7 +162,6 @@ ROWS = [
         for items, message in (
             ({"labels": [1, "a"]}, "`labels`.*one type"),
             ({"ids": [1, 2**64]}, "`ids`.*int64 or uint64"),
-            ({"ids": [1.0, 2.0**53 + 2]}, "beyond 2"),
             ({"ids": [1.5, 2]}, "fractions"),
             ({"ids": ["a", "a\0"]}, "NUL"),
             ({"labels": [1, np.nan]}, "`labels` must not be NaN"),
@@ -174,28 +172,22 @@ ROWS = [
             ({"attributes": {"a-b": [1, 2]}}, "be words"),
             ({"rows": COMPLEX}, "`embeddings` must"),
             ({"rows": RAGGED}, "`embeddings` must"),
-            ({"rows": ROWS_OF_8[:2].astype("U")}, "`embeddings` must"),
         )
     ),
     *(
         (search, options, message)
         for options, message in (
             ({"queries": BAD}, "`queries` must be finite"),
-            ({"queries": ROWS_OF_8[:, :5]}, r"8. Received: shape \(3, 5\)"),
             ({"queries": ROWS_OF_8 * 1e18}, r"within 1e\+17"),
             ({"queries": np.ones((5, 3, 7))}, r"shape \(5, 3, 7\)"),
             ({"k": 0}, "k=0"),
-            ({"k": 1.5}, "k=1.5"),
             ({"exclude_ids": ["a"]}, "1 ids for 3 queries"),
             ({"exclude_ids": [5] * 3}, "`ids` must be strings"),
             ({"where": {"size": 3}}, r"'color', 'id', 'la"),
             ({"group_by": "shop"}, "`group_by`.*'color'.*shop"),
-            ({"group_by": "embedding"}, "`group_by`.*embedding"),
             ({"within": -1.0}, "within=-1"),
-            ({"within": np.nan}, "within=nan"),
             ({"diversity": 1.5}, "diversity=1.5"),
             ({"queries": None}, "or `queries` be given"),
-            ({"queries": None, "unlike": ["x"]}, "`like` must hold an example"),
             ({"queries": None, "like": ["x", "u"]}, "Received: 'u', which is"),
             (
                 {"queries": None, "like": np.ones((2, 7))},
@@ -229,7 +221,6 @@ ROWS = [
         (MilvusIndex, (uri, collection), message)
         for uri, collection, message in (
             ("gallery", "a", "path ending in .db"),
-            ("ftp://gallery.db", "a", "begin with http"),
             ("gallery.db", "a b", "letters, digits"),
         )
     ),
@@ -237,7 +228,6 @@ ROWS = [
         (MatchThreshold, arguments, message)
         for arguments, message in (
             ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
-            ((-1.0, 0.1, 0.9, 1, 1), "distance=-1.0"),
             ((1.0, 1.0, 0.9, 1, 1), "false_accept_rate=1.0"),
             ((1.0, 0.1, 1.9, 1, 1), "true_accept_rate=1.9"),
             ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
@@ -262,7 +252,6 @@ ROWS = [
     (calibrated_among, (lambda y: y >= 0,), "not be in the gallery"),
     (calibrated_among, (lambda y: y > 57,), "one of the held-out searches"),
     (suspects, {"labels": np.zeros(96)}, "at least two classes. Received: 1"),
-    (suspects, {"num_neighbors": 1}, "at least 2 and below .* items, 96"),
     (suspects, {"num_neighbors": 96}, "Received: num_neighbors=96"),
     (suspects, (np.zeros((96, 4)),), "96 rows of zeros"),
     (suspects, {"labels": np.zeros(5)}, "one entry for each item"),
@@ -312,11 +301,8 @@ ROWS = [
 ]
 FAISS = [
     ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
-    ({"factory": None}, "factory=None"),
-    ({"factory": "HNSW0"}, "Received: 'HNSW0'"),
     ({"factory": "IVF0,Flat"}, "one cluster or two.*'IVF0,Flat'"),
     ({"factory": "IDMap,Flat"}, "the index keeps the ids"),
-    ({"rescore": 50}, "rescore=50, factory='Flat'"),
     ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
     ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),
     ({"parameters": "nprobe=3"}, "parameters='nprobe=3'"),

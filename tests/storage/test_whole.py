@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import stat
-import threading
 import time
 
 import pytest
@@ -167,11 +166,8 @@ def of_checksums(path, writer):
     [
         lambda path, writer: photographs(path),
         lambda path, writer: photographs(path).parent / "deep" / "photo.png",
-        lambda path, writer: photographs(path).parent / "version-1" / "x.png",
         lambda path, writer: photographs(path).parent / "version-20260101/x",
-        lambda path, writer: photographs(path).parent / ".hidden",
         lambda path, writer: path,
-        lambda path, writer: inside(path, writer).parent / "deep" / "a",
         inside,
         beside,
         of_checksums,
@@ -185,14 +181,6 @@ def test_overwriting_spares_other_files(writer, foreign, tmp_path):
     with pytest.raises(FileExistsError, match="another file"):
         write(tmp_path / "p", "new", writer=writer)
     assert file.read_text() == "mine" and num_files(tmp_path) == before
-
-
-def test_each_way_to_write_spares_what_the_other_wrote(tmp_path):
-    for writer, other in (WRITERS, WRITERS[::-1]):
-        write(tmp_path / writer.__name__, "old", writer=writer)
-        with pytest.raises(FileExistsError, match="another file"):
-            write(tmp_path / writer.__name__, "new", writer=other)
-        assert read(tmp_path / writer.__name__) == "old"
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -341,17 +329,3 @@ def test_a_damaged_name_of_the_version_is_named(tmp_path):
         (tmp_path / "p" / "current.json").write_text(text)
         with pytest.raises(ValueError, match=r"current\.json.* must name"):
             current_folder(tmp_path / "p")
-
-
-def test_threads_may_write_at_once(tmp_path):
-    threads = [
-        threading.Thread(target=write, args=(tmp_path / "p", f"{number}"))
-        for number in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert read(tmp_path / "p") in map(str, range(8))
-    write(tmp_path / "p", "last")
-    assert num_files(tmp_path) == 4

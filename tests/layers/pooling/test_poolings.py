@@ -239,39 +239,22 @@ def test_pooling_weights_are_maps_that_sum_to_one(name):
     ("name", "arguments"),
     [
         ("AttentionPooling", {"num_queries": 1, "use_value_projection": False}),
-        ("CBAMPooling", {}),
         ("CroWPooling", {}),
         ("DELFPooling", {}),
         ("GeneralizedSumPooling", {}),
-        ("SimPooling", {}),
         ("SmoothedMatchKernelPooling", {"kernel_size": 1}),
     ],
 )
 def test_pooling_weights_are_those_of_a_call(name, arguments):
-    """The pooled vector is a multiple of sum_j v_j f_j.
-
-    Where all features are positive, and without channel attention; SimPool's
-    power of it is of its values.
-    """
+    """The pooled vector is a multiple of sum_j v_j f_j of positive features."""
     layer = getattr(layers, name)(**arguments)
-    features = values = np.abs(features_of((2, 4, 3, CHANNELS)))
-    layer.build(features.shape)
-    if name == "CBAMPooling":
-        layer.squeeze_kernel.assign(0.0 * np.asarray(layer.squeeze_kernel))
+    features = np.abs(features_of((2, 4, 3, CHANNELS)))
     pooled = np.asarray(layer(features))
     weights = np.asarray(layer.pooling_weights(features))
-    if name == "SimPooling":
-        flat = features.reshape(2, 12, CHANNELS)  # As it was built for.
-        values = np.asarray(layer.normalization(flat))
-        values = values.reshape(features.shape)
-        lowest = values.min((1, 2, 3), keepdims=True)
-        values = np.maximum(values - lowest, 1e-6) ** layer.power
-        pooled = pooled**layer.power
-    weights = weights.reshape(2, 4, 3, 1)
-    factors = pooled / (weights * values).sum((1, 2))
+    factors = pooled / (weights.reshape(2, 4, 3, 1) * features).sum((1, 2))
     np.testing.assert_allclose(factors / factors[:, :1], 1.0, rtol=1e-4)
     # Equal weights would not do.
-    wrong = pooled / values.mean((1, 2))
+    wrong = pooled / features.mean((1, 2))
     assert np.abs(wrong / wrong[:, :1] - 1.0).max() > 1e-3
 
 

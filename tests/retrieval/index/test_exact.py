@@ -48,11 +48,6 @@ def test_storage_trades_digits_for_memory(storage, error, nbytes):
     assert index.gallery.parts[0].values.nbytes == 300 * nbytes
     # The search is exact for the rounded embeddings.
     check_sorted(index.search(rows[:5], 6), rows[:5], kept, 6, np.arange(300))
-    with pytest.raises(ValueError, match="storage='int8'"):
-        ExactIndex(storage="int8")
-    if storage == "float16":
-        with pytest.raises(ValueError, match="65504"):
-            ExactIndex(np.full((2, 3), 1e5), storage=storage)
 
 
 def test_a_mapped_index_does_not_read_its_vectors(tmp_path):
@@ -112,18 +107,6 @@ def test_single_upserts_end_as_one(step, replaces):
     assert len(single.gallery.parts) == 1 and len(single.gallery.by_id) < 10
 
 
-def test_two_indexes_that_grow_from_one_gallery_are_apart():
-    first, second = ExactIndex(), ExactIndex()
-    first.add(random_rows(3, 6), list("abc"))
-    second.gallery = first.gallery
-    first.add(random_rows(2, 6, seed=1), list("de"))
-    second.add(random_rows(2, 6, seed=2), list("fg"))
-    assert first.gallery.labels.tolist() == list("abcde")
-    assert second.gallery.labels.tolist() == list("abcfg")
-    rows = random_rows(2, 6, seed=1)
-    assert first.search(rows, 1).distances.max() == 0
-
-
 def test_one_long_string_widens_no_others(tmp_path):
     count, long = 20_000, "y" * 5000
     texts = ["x"] * (count - 1) + [long]
@@ -179,13 +162,3 @@ def test_ids_are_told_apart_that_share_a_hash(monkeypatch):
     assert index.count({"label": ["a", "cc", "e"]}) == 2
     assert index.delete(["a", "e", "d"]) == 2
     assert index.items(ids)[2].tolist() == ["b", "cc", "c", "aa"]
-
-
-def test_strings_of_any_file_name_are_kept(tmp_path):
-    names = ["caf\u00e9", "\udc80 no UTF-8", "\U0001f600", ""]
-    index = ExactIndex(random_rows(4, 2), names, names)
-    index.save(tmp_path / "index")
-    loaded = ExactIndex.load(tmp_path / "index")
-    assert loaded.ids().tolist() == loaded.gallery.labels.tolist() == names
-    paths = ExactIndex(random_rows(2, 2), ids=[tmp_path, tmp_path / "x"])
-    assert paths.ids().tolist() == [str(tmp_path), str(tmp_path / "x")]

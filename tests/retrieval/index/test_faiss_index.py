@@ -145,21 +145,7 @@ def test_k_groups_are_found_beyond_the_clusters_that_are_looked_into():
     assert (index.search(QUERIES[:5], 300).counts < 300).all()
 
 
-def test_bad_options_are_refused():
-    for options, message in [
-        ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
-        ({"factory": None}, "factory=None"),
-        ({"factory": "HNSW0"}, "Received: 'HNSW0'"),
-        ({"factory": "IVF0,Flat"}, "one cluster or two.*'IVF0,Flat'"),
-        ({"factory": "IDMap,Flat"}, "the index keeps the ids"),
-        ({"rescore": 50}, "rescore=50, factory='Flat'"),
-        ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
-        ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),
-        ({"parameters": "nprobe=3"}, "parameters='nprobe=3'"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            FaissIndex(ROWS, LABELS, **options)
-    # Codes of parts need a size that they divide.
+def test_codes_of_parts_need_a_size_that_they_divide():
     index = FaissIndex(factory="PQ12x3")
     index.add(ROWS[:50, :24])
     expected = ExactIndex(ROWS[:50, :24]).search(ROWS[:9, :24], 3)

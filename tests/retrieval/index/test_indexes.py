@@ -251,8 +251,6 @@ def test_neighbors_within_the_threshold_match(kind, tmp_path):
     assert found.is_match.any() and not found.is_match.all()
     index.match = None
     assert index.search(queries).is_match is None
-    with pytest.raises(TypeError, match="match=0.5"):
-        index.match = 0.5
 
 
 def test_a_missing_engine_names_what_to_install(monkeypatch, tmp_path):
@@ -328,11 +326,8 @@ def test_other_folders_are_refused(kind, tmp_path):
     for change, message in (
         ({"kind": "other"}, f"kind {index.kind!r}.*kind 'other'"),
         ({"format": 3}, "in format 3"),
-        ({"embedding_size": 9}, r"\(60, 9\).*\(60, 8\)"),
         ({"items": 59}, r"\(59, 8\)"),
-        ({"storage": "int4"}, "int4"),
         ({"attributes": ["../ids"]}, "../ids"),
-        ({"added": "x"}, "'x'"),
     ):
         # Whoever changes a file on purpose can change its checksum too.
         path.write_text(json.dumps(facts | change))

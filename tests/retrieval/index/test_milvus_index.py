@@ -12,7 +12,6 @@ from keras_gsp.retrieval.space import SpaceFingerprint
 from tests.retrieval.index.test_indexes import (
     COLORS,
     columns,
-    random_rows,
     same,
 )
 
@@ -178,20 +177,6 @@ def test_a_removed_database_is_not_written_to(index, tmp_path):
     (path / "photo.png").write_text("mine")
     index.close()
     assert (path / "photo.png").read_text() == "mine"
-
-
-def test_long_texts_are_sent_in_small_messages(index, monkeypatch):
-    monkeypatch.setattr(milvus_index, "BATCH_NUMBERS", 10_000)
-    real, sizes = index._client.upsert, []
-
-    def noted(*arguments, data, **options):
-        sizes.append(sum(len(row["text"]) for row in data))
-        return real(*arguments, data=data, **options)
-
-    monkeypatch.setattr(index._client, "upsert", noted)
-    texts = [f"{i:02}" * 1000 for i in range(20)]
-    index.upsert(random_rows(20), None, np.arange(20), {"text": texts})
-    assert max(sizes) <= 10_000 and index.items([7])[3]["text"][0] == texts[7]
 
 
 def test_a_database_that_is_open_elsewhere_is_refused(tmp_path):

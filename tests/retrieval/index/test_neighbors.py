@@ -118,10 +118,6 @@ def test_an_item_is_as_near_as_to_the_nearest_photograph(kind, tmp_path):
         assert grouped.groups[i].tolist() == firsts
     alone = index.search(queries[:, :1], 9)
     np.testing.assert_array_equal(alone.ids, index.search(queries[:, 0], 9).ids)
-    with pytest.raises(ValueError, match=r"8. Received: shape \(5, 3, 7\)"):
-        index.search(queries[..., :7])
-    with pytest.raises(ValueError, match="15 ids for 5 queries"):
-        index.search(queries, exclude_ids=range(15))
 
 
 @every_engine

@@ -11,7 +11,6 @@ from keras_gsp.retrieval import (
     ScannIndex,
     export_retriever,
 )
-from keras_gsp.retrieval.index.scann_index import automatic_settings
 from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import clustered, same, share
 from tests.retrieval.serving.served_answers import answers_elsewhere
@@ -70,25 +69,6 @@ def test_a_search_may_look_into_more_leaves():
     is_found = np.arange(500) < found.counts[:, None]
     np.testing.assert_array_equal(found.indices >= 0, is_found)
     np.testing.assert_array_equal(np.isfinite(found.distances), is_found)
-
-
-@needs_scann
-def test_too_few_items_for_a_tree_are_searched_exactly(tmp_path):
-    wide = SETTINGS | {"tree": {"num_leaves": 200, "num_leaves_to_search": 150}}
-    index, exact = ScannIndex(ROWS, settings=wide), ExactIndex(ROWS)
-    with pytest.warns(UserWarning, match="100 items are too few.*clusters"):
-        for one in (index, exact):
-            assert one.delete(range(900)) == 900
-    index.save(tmp_path / "index")
-    for one in (index, ScannIndex.load(tmp_path / "index")):
-        same(one.search(QUERIES, 5), exact.search(QUERIES, 5))
-
-
-def test_only_large_galleries_get_a_tree():
-    assert automatic_settings(100, 10) == {"score_brute_force": {}}
-    large = automatic_settings(250_000, 50)
-    assert large["tree"]["num_leaves"] == 500
-    assert large["reorder"]["reordering_num_neighbors"] == 500
 
 
 @needs_scann

@@ -159,13 +159,6 @@ def test_a_diverged_rate_is_never_chosen(tmp_path):
     assert cell.missing() == []
 
 
-def test_finished_runs_stay_and_more_seeds_are_added(trainer, tmp_path):
-    run_study(command(tmp_path))
-    first = len(trainer.done)
-    run_study(command(tmp_path, seeds=3))
-    assert trainer.done[first:] == ["gap seed2-rate0.0001"]
-
-
 def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
     taken = tmp_path / "emoji" / "c2.gap" / "seed0-rate0.0001"
     taken.mkdir(parents=True)
@@ -182,13 +175,6 @@ def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
         )
         with pytest.raises(FileExistsError):
             run_study(command(tmp_path / "other"))
-    # A trained run is scored by one process too.
-    scored = tmp_path / "emoji" / "c2.gap" / "seed1-rate0.0001"
-    (scored / trial.QUERIES).unlink()
-    with RunDirectory(scored).locked():
-        run_study(command(tmp_path))
-    assert "runs left to other processes: 1" in capsys.readouterr().out
-    assert not (scored / trial.QUERIES).exists()
 
 
 def test_a_seed_has_a_model_a_fold(trainer, tmp_path):
@@ -297,16 +283,6 @@ def test_a_table_says_where_a_method_did_not_act():
     assert at_work({"regularizer_share": [0.01, 0.049]}) == "share 0.01-0.049"
 
 
-def test_too_few_classes_are_refused_before_training(
-    trainer, tmp_path, monkeypatch
-):
-    few = RetrievalSplits("x", image_set("train", 8), SPLITS.test)
-    monkeypatch.setattr(study, "read_recipe", lambda recipe, check: check(few))
-    with pytest.raises(ValueError, match="classes_per_batch=8 for 6"):
-        run_study(command(tmp_path))
-    assert not trainer.done
-
-
 def test_every_study_starts_with_its_baseline_and_repeats_no_cell():
     for name, one in STUDIES.items():
         assert [*one.cells][0] == UNTRAINED, name
@@ -320,17 +296,3 @@ def test_every_study_starts_with_its_baseline_and_repeats_no_cell():
             assert (recipe.ccp == "on") == method.startswith("ccp"), name
             first = beside(method, name)[:1]
             assert {*first} <= {*one.methods}, (name, row, method)
-
-
-def test_a_method_changes_one_thing():
-    for study_name, row, one, other, expected in (
-        ("emoji", "c2", "gap", "gsp", {"pooling"}),
-        ("emoji", "c2", "single", "ccp", {"ccp"}),
-        ("clutter-pretrained", "c2", "gsp", "gsp-zsr", {"regularizer"}),
-        ("clutter-pretrained", "c2", "gap", "xml", {"regularizer"}),
-        ("emoji-frozen", "c2", "gap", "xbm", {"memory", "in_batch_weight"}),
-    ):
-        cells = STUDIES[study_name].cells
-        first, second = (cells[row, name].settings for name in (one, other))
-        changed = {k for k in first if first[k] != second[k]}
-        assert changed - {"pooling_arguments"} == expected, (row, one, other)

@@ -4,13 +4,9 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.losses.metric_loss import StepParts
-from training.recipes import learner
-from training.recipes.recipe import Recipe
 from training.research.zero_shot_controls import (
-    CONTROLS,
     PooledSoftmaxLoss,
     SameHalfLoss,
-    controlled,
 )
 
 RNG = np.random.default_rng(0)
@@ -50,19 +46,3 @@ def test_controls_differ_from_zsr_in_what_they_predict():
     loss = PooledSoftmaxLoss(scale=2.0).training_loss(step)
     expected = entropy(np.asarray(step.pooled), table, 2.0)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-
-
-def test_a_control_takes_the_place_of_zsr_and_gives_it_back():
-    recipe = Recipe.of(pooling="gsp", regularizer="zsr")
-    recipe = recipe.with_(regularizer_arguments={"scale": 9.5})
-    before = learner.build_regularizer
-    for name, kind in CONTROLS.items():
-        with controlled(name):
-            built = learner.build_learner(
-                recipe, num_classes=4, image_shape=(48, 48, 3)
-            )
-        assert type(built.regularizer) is kind
-        assert built.regularizer.scale == 9.5
-        assert learner.build_regularizer is before
-    with controlled(""):
-        assert learner.build_regularizer is before

@@ -1,11 +1,9 @@
 """Every benchmark runs at tiny sizes, and its record makes its page."""
 
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
-import numpy as np
 import pytest
 
 if keras.backend.backend() != "tensorflow":
@@ -86,13 +84,3 @@ def test_losses_that_differ_are_named_and_kept(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="ContrastiveLoss at a batch of 16, "):
         run_measurement(losses, ["--smoke", "--json", str(path)])
     assert "9.1e-02 | 0.0e+00" in pages(tmp_path)["losses.md"]
-
-
-def end_process(rows):
-    os._exit(1)
-
-
-def test_a_contender_whose_process_dies_is_left_out(capfd):
-    contenders = {"dies": end_process}
-    assert search.compared(contenders, repeats=1, rows=np.zeros((4, 2))) == {}
-    assert "dies: left out" in "".join(capfd.readouterr())
