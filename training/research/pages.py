@@ -17,7 +17,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from training.research.report import Table, read_record, write_record
+from training.research.report import (
+    Table,
+    gain_text,
+    read_record,
+    write_record,
+)
 from training.research.studies import STUDIES, UNTRAINED
 from training.research.study_record import study_record, study_table
 from training.runs.command_line import run_command
@@ -253,15 +258,8 @@ def gain_of(records: Mapping[str, Mapping[str, Any]], source: str) -> str:
     for cell in records.get(name, {}).get("rows", ()):
         if (cell["row"], cell["method"]) == (row, method):
             gain = cell["differences"].get(other)
-            return _rounded(gain) if gain else ""
+            return gain_text(gain) if gain else ""
     return ""
-
-
-def _rounded(gain):
-    text = f"{100 * gain['difference']:+.1f}"
-    if gain.get("low") is None:
-        return text
-    return f"{text} [{100 * gain['low']:+.1f}, {100 * gain['high']:+.1f}]"
 
 
 def check_pages(folder: Path = DOCS) -> list[str]:

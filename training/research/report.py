@@ -45,6 +45,19 @@ def spread(
     return f"{text} ± {factor * measure['std']:.{digits}f}"
 
 
+def gain_text(gain: Mapping[str, Any], digits: int = 1) -> str:
+    """Formats a difference in points, `+1.2 [+0.5, +2.0]`.
+
+    Without an interval where the record has none.
+    """
+    difference, *ends = (
+        f"{100 * gain[key]:+.{digits}f}"
+        for key in ("difference", "low", "high")
+        if gain.get(key) is not None
+    )
+    return f"{difference} [{', '.join(ends)}]" if ends else difference
+
+
 @dataclass(frozen=True)
 class Table:
     """One table of a record, cells as a page shows them."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from training.recipes.data import needed_sources
 from training.research.published import printed_number
-from training.research.report import Table, over_runs, spread
+from training.research.report import Table, gain_text, over_runs, spread
 from training.research.studies import METHODS, STUDIES, UNTRAINED, Study, beside
 from training.research.study import near_best
 from training.runs.callbacks import solved_problems
@@ -286,7 +286,9 @@ def _table_row(record, row):
     # Names, and the gain over the pair loss: of that itself, over the features.
     names = [*beside(row["method"], record["study"])] or ["untrained"]
     known = row["differences"]
-    gains = [f"{n} {interval(known[n])}" if n in known else "" for n in names]
+    gains = [
+        f"{n} {gain_text(known[n], 2)}" if n in known else "" for n in names
+    ]
     models = row["models"]
     activity = [at_work(row["activity"]), f"{models} model{'s'[: models > 1]}"]
     return [
@@ -319,17 +321,6 @@ def method_name(row: Mapping[str, Any]) -> str:
     if alternating < len(scored):
         return f"{method} ({alternating} of {len(scored)} alternate)"
     return method
-
-
-def interval(gain: Mapping[str, Any]) -> str:
-    """Formats a difference in points, `+1.25 [+0.52, +1.98]`.
-
-    Without an interval where the record has none.
-    """
-    text = f"{100 * gain['difference']:+.2f}"
-    if gain.get("low") is None:
-        return text
-    return f"{text} [{100 * gain['low']:+.2f}, {100 * gain['high']:+.2f}]"
 
 
 def at_work(activity: Mapping[str, Any]) -> str:

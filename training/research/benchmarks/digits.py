@@ -21,7 +21,7 @@ from keras import ops
 import keras_gsp as gsp
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.precision import full_matmul
-from training.research.benchmarks.steps import gradient_step
+from training.research.benchmarks.step_share import gradient_step
 from training.research.report import CommandSettings, Table, run_measurement
 
 

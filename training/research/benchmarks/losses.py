@@ -28,7 +28,11 @@ import keras_gsp as gsp
 from keras_gsp._labels import as_host_array
 from keras_gsp.losses.proxy_similarity import ProxyLoss
 from training.recipes.choices import PAIR_LOSSES, PROXY_LOSSES
-from training.research.benchmarks.steps import Step, gradient_step, in_turns
+from training.research.benchmarks.step_share import (
+    Step,
+    gradient_step,
+    in_turns,
+)
 from training.research.report import CommandSettings, Table, run_measurement
 
 # Losses with other arguments than their defaults, beside every loss itself.

@@ -31,7 +31,7 @@ from training.recipes.choices import poolings
 from training.recipes.encoder import build_head, build_pooling
 from training.recipes.recipe import Recipe
 from training.research import report
-from training.research.benchmarks.steps import (
+from training.research.benchmarks.step_share import (
     Step,
     calls_for,
     gradient_step,

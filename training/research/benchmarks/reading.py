@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 from PIL import Image
 
 import keras_gsp as gsp
+from training.research.experiments.heads import mobilenet
 from training.research.report import (
     CommandSettings,
     Table,
@@ -163,12 +163,8 @@ def times(folder: Path, settings: Settings) -> Iterator[Table]:
 
 def copies(settings: Settings) -> Table:
     """Distances between photographs, their copies and their crops."""
-    network = keras.applications.MobileNetV2(
-        (SIZE, SIZE, 3), include_top=False, weights=None
-    )
-    network.load_weights(settings.backbone_weights)
     encoder = gsp.models.build_encoder(
-        network,
+        mobilenet(SIZE, settings.backbone_weights),
         embedding_size=None,
         pooling=gsp.layers.GeneralizedMeanPooling(),
         preprocessing=CUT,

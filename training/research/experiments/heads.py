@@ -17,6 +17,16 @@ def scores(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     return gsp.metrics.retrieval_scores(unit, labels, per_query=True)
 
 
+def mobilenet(side: int, weights: Any, width: float = 1.0) -> keras.Model:
+    """Feature maps of MobileNetV2; at random weights without a file."""
+    network = keras.applications.MobileNetV2(
+        (side, side, 3), alpha=width, include_top=False, weights=None
+    )
+    if weights is not None:
+        network.load_weights(weights)
+    return network
+
+
 def head(shape: tuple, pooling: Any, size: int | None = 128) -> keras.Model:
     """An encoder of feature maps of a shape, without a projection for None."""
     maps = keras.Input(shape)

@@ -34,8 +34,13 @@ from keras_gsp.metrics.retrieval import ranked_scores
 from keras_gsp.retrieval.augmentation import AugmentedRows, unit
 from training.pictures.palette import picture
 from training.research.experiments import two_looks
-from training.research.experiments.heads import best_head
-from training.research.report import CommandSettings, Table, run_measurement
+from training.research.experiments.heads import best_head, mobilenet
+from training.research.report import (
+    CommandSettings,
+    Table,
+    gain_text,
+    run_measurement,
+)
 from training.runs.raw_baseline import pooled
 
 Augmentation = gsp.retrieval.NeighborAugmentation
@@ -87,11 +92,7 @@ class Settings(CommandSettings):
 
 def network(settings: Settings, size: int) -> keras.Model:
     """MobileNetV2 of pixels in [0, 255]."""
-    backbone = keras.applications.MobileNetV2(
-        (size, size, 3), include_top=False, weights=None
-    )
-    if settings.backbone_weights is not None:
-        backbone.load_weights(settings.backbone_weights)
+    backbone = mobilenet(size, settings.backbone_weights)
     for layer in backbone.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.trainable = False
@@ -333,9 +334,7 @@ def cell(scores: dict, names: Any = SCORES) -> str:
 def gained(scores: dict, plain: dict) -> str:
     """Points of MAP@R with their interval."""
     values = scores["map_at_r"], plain["map_at_r"], plain["classes"]
-    gain = gsp.metrics.paired_difference(*values)
-    low, high = (f"{100 * gain[end]:+.1f}" for end in ("low", "high"))
-    return f"{100 * gain['difference']:+.1f} [{low}, {high}]"
+    return gain_text(gsp.metrics.paired_difference(*values))
 
 
 def measure(settings: Settings) -> Any:

@@ -20,14 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 from tqdm import tqdm
 
 import keras_gsp as gsp
 from training.datasets.own_images import merged_sides
-from training.research.experiments.heads import SIDES, scores
-from training.research.report import CommandSettings, Table, run_measurement
+from training.research.experiments.heads import SIDES, mobilenet, scores
+from training.research.report import (
+    CommandSettings,
+    Table,
+    gain_text,
+    run_measurement,
+)
 from training.runs.raw_baseline import pooled
 
 BEST, WHITENED = "best pooling", "learned whitening"
@@ -77,11 +81,7 @@ def read_images(settings: Settings, path: Path) -> Any:
 def feature_maps(settings: Settings, paths: Any) -> np.ndarray:
     """Feature maps of MobileNetV2 of every image, float16."""
     side = settings.pixels
-    network = keras.applications.MobileNetV2(
-        (side, side, 3), alpha=settings.width, include_top=False, weights=None
-    )
-    if settings.backbone_weights is not None:
-        network.load_weights(settings.backbone_weights)
+    network = mobilenet(side, settings.backbone_weights, settings.width)
     batches = gsp.data.image_batches(
         paths, preprocessing=gsp.data.Preprocessing(side, side)
     )
@@ -290,20 +290,17 @@ def tables(results: dict) -> list[Table]:
                 row["name"],
                 ", ".join(dict.fromkeys(map(str, row["chosen"]))),
                 *(f"{100 * row[k]:.1f}" if k in row else "" for k in keys),
-                *(gain_text(row["gains"].get(name)) for name in over),
+                *(
+                    gain_text(row["gains"][name])
+                    if name in row["gains"]
+                    else ""
+                    for name in over
+                ),
             ]
             for row in rows
         ]
         made.append(Table(headings, cells, 2, title))
     return made
-
-
-def gain_text(gain: dict | None) -> str:
-    """A difference and its interval, in points."""
-    if gain is None:
-        return ""
-    points = (100 * gain[key] for key in ("difference", "low", "high"))
-    return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*points)
 
 
 if __name__ == "__main__":
