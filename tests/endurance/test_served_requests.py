@@ -48,7 +48,7 @@ def test_damaged_images_change_no_answer_to_a_whole_one(tmp_path, request):
 
     def num_refused(seed):
         generator = np.random.default_rng(seed)
-        contents = whole + [damaged(generator, one) for one in whole]
+        contents = whole + [damaged(generator, content) for content in whole]
         order = generator.permutation(len(contents))
         answered = answers([contents[number] for number in order])
         answered = [answered[number] for number in np.argsort(order)]

@@ -12,8 +12,8 @@ GAP = np.where(CLASSES == 3, np.nan, 0.0)
 
 
 def scores(**options):
-    given = {"embeddings": POINTS, "labels": LABELS} | options
-    metrics.retrieval_scores(**given)
+    options = {"embeddings": POINTS, "labels": LABELS} | options
+    metrics.retrieval_scores(**options)
 
 
 def beside(embeddings=POINTS, labels=LABELS):

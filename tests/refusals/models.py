@@ -82,13 +82,13 @@ NAN = np.where(CODES == 3, np.nan, CODES)
 
 def fitted(labels=CODES, parts="", how="fit", data=None):
     """No label is trained on, and no weight moves."""
-    given = {
+    layer = {
         "": {},
         "memory": {"memory": layers.EmbeddingMemory(16)},
         "proxies": {"proxies": layers.ClassProxies(4)},
     }[parts]
     network = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)])
-    model = learner(network, **given)
+    model = learner(network, **layer)
     model.compile("sgd", loss=PAIR, run_eagerly=True)
     before = model.get_weights()
     try:

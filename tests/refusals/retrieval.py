@@ -49,8 +49,7 @@ def count(where):
     index().count(where)
 
 
-def groups(points, labels, **options):
-    MatchThreshold.calibrated(points, labels, **options)
+calibrated = MatchThreshold.calibrated
 
 
 def noisy(count=60, classes=9, noise=0.8):
@@ -63,7 +62,7 @@ def noisy(count=60, classes=9, noise=0.8):
 def calibrated_among(held_out):
     points, labels = noisy(300, 60, 0.01)
     gallery = ExactIndex(points[labels < 30], labels[labels < 30])
-    groups(
+    calibrated(
         points[held_out(labels)],
         labels[held_out(labels)],
         gallery=gallery,
@@ -72,10 +71,12 @@ def calibrated_among(held_out):
 
 
 def suspects(rows=None, labels=None, **options):
-    known = noisy(96)
-    rows = known[0] if rows is None else rows
-    labels = known[1] if labels is None else labels
-    retrieval.suspects(rows, labels, **options)
+    embeddings, classes = noisy(96)
+    retrieval.suspects(
+        embeddings if rows is None else rows,
+        classes if labels is None else labels,
+        **options,
+    )
 
 
 def dense(seed, size=12):
@@ -233,19 +234,21 @@ ROWS = [
             ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
         )
     ),
-    (groups, noisy(12, 4), "pairs.*at least"),
+    (calibrated, noisy(12, 4), "pairs.*at least"),
     (
-        lambda: groups(*noisy(12, 4), false_accept_rate=0),
+        lambda: calibrated(*noisy(12, 4), false_accept_rate=0),
         (),
         "false_accept_rate=0",
     ),
     (
-        lambda: groups(np.ones((12, 3)), [0, 1, 1] * 4, false_accept_rate=0.5),
+        lambda: calibrated(
+            np.ones((12, 3)), [0, 1, 1] * 4, false_accept_rate=0.5
+        ),
         (),
         "32 pairs are identical",
     ),
     (
-        lambda: groups(*noisy(), gallery=ExactIndex()),
+        lambda: calibrated(*noisy(), gallery=ExactIndex()),
         (),
         "call `upsert` first",
     ),
