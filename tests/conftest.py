@@ -12,7 +12,7 @@ import pytest
 import keras_gsp
 
 # Sizes of the tests in `tests/endurance`.
-SIZES = {"--kills": 2, "--damages": 9, "--requests": 120, "--seconds": 5}
+SIZES = {"--kills": 2, "--damages": 9, "--requests": 120}
 
 
 def pytest_addoption(parser):
