@@ -117,6 +117,13 @@ def test_a_large_image_is_refused_by_its_header(kind, tmp_path):
             read()
 
 
+def test_the_limit_is_an_argument():
+    contents = encoded(blocks(), "PNG")
+    assert gsp.data.decode_image(contents, max_pixels=800).shape[0] == 20
+    with pytest.raises(ValueError, match="max_pixels=799.*40 x 20"):
+        gsp.data.decode_image(contents, max_pixels=799)
+
+
 def clear_pictures():
     """Files with hidden colors, and what an eye sees on white."""
     pixels = np.random.default_rng(0).integers(0, 256, (24, 30, 4), "uint8")

@@ -8,7 +8,7 @@ from keras import ops
 import keras_gsp as gsp
 from keras_gsp import layers, losses
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from tests.compiled import first_on_jax, not_on_jax, slow_on
+from tests.compiled import first_on_jax, not_on_jax, on_tensorflow, slow_on
 
 NUM_CLASSES = 6
 ON_JAX = keras.backend.backend() == "jax"
@@ -114,6 +114,22 @@ def test_fits_saves_and_loads_with_its_optimizer(case, tmp_path):
         expected = learner.train_on_batch(IMAGES, LABELS)
         assert found == pytest.approx(expected, rel=1e-5)
     assert np.isfinite(found)
+
+
+@pytest.mark.slow
+@on_tensorflow  # JAX has no other way; PyTorch has no XLA.
+@pytest.mark.parametrize("case", CASES)
+def test_xla_takes_the_same_steps(case):
+    # Compiled by XLA, TensorFlow draws other random numbers from one seed;
+    # two classes have one split, whatever is drawn.
+    labels = np.repeat(np.arange(2), 12)
+    found = []
+    for jit_compile in (False, True):
+        learner = make_learner(case, jit_compile=jit_compile)
+        learner.fit(IMAGES, labels, batch_size=24, epochs=3, verbose=0)
+        found.append([np.array(w) for w in learner.encoder.weights])
+    for plain, compiled in zip(*found, strict=True):
+        np.testing.assert_allclose(plain, compiled, atol=2e-4)
 
 
 def loss_value(learner, images=IMAGES, labels=LABELS, training=True):

@@ -60,26 +60,25 @@ def test_similarities_are_those_of_the_equations(k, rounds, power, weight):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+# Kind, its options, and the module that it needs.
 ENGINES = {
-    "exact": lambda folder, **options: gsp.retrieval.ExactIndex(**options),
-    "float16": lambda folder, **options: gsp.retrieval.ExactIndex(
-        storage="float16", **options
-    ),
-    "faiss": lambda folder, **options: gsp.retrieval.FaissIndex(
-        factory="HNSW16", **options
-    ),
-    "scann": lambda folder, **options: gsp.retrieval.ScannIndex(**options),
-    "milvus": lambda folder, **options: gsp.retrieval.MilvusIndex(
-        folder / "gallery.db", "things", **options
-    ),
+    "exact": ("ExactIndex", {}, "numpy"),
+    "float16": ("ExactIndex", {"storage": "float16"}, "numpy"),
+    "faiss": ("FaissIndex", {"factory": "HNSW16"}, "faiss"),
+    "scann": ("ScannIndex", {}, "scann"),
+    "milvus": ("MilvusIndex", {}, "milvus_lite"),
 }
-NEEDED = {"faiss": "faiss", "scann": "scann", "milvus": "milvus_lite"}
+
+
+def empty(engine, folder, **options):
+    kind, settings, needed = ENGINES[engine]
+    pytest.importorskip(needed)
+    address = [folder / "gallery.db", "things"] if engine == "milvus" else []
+    return getattr(gsp.retrieval, kind)(*address, **settings, **options)
 
 
 def gallery(rows, labels, augmentation, engine="exact", folder=None):
-    if engine in NEEDED:
-        pytest.importorskip(NEEDED[engine])
-    index = ENGINES[engine](folder, augmentation=augmentation)
+    index = empty(engine, folder, augmentation=augmentation)
     names = [f"{row:03}" for row in range(len(rows))]
     index.upsert(rows, labels, names, {"half": np.arange(len(rows)) % 2})
     return index
@@ -129,7 +128,7 @@ def test_a_saved_augmentation_is_loaded(engine, tmp_path):
     before = index.search(queries, 9).ids
     if engine == "milvus":
         index.close()
-        index = ENGINES[engine](tmp_path)
+        index = empty(engine, tmp_path)
     else:
         index.save(tmp_path / "saved")
         index = type(index).load(tmp_path / "saved")
