@@ -17,3 +17,8 @@ def out_of_range(call, refused, **others):
         for name, values in refused.items()
         for value in values
     ]
+
+
+def rows(call, *cases):
+    """A row for each case, (arguments, message)."""
+    return [(call, *case) for case in cases]

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from keras_gsp import data
-from tests.refusals._rows import out_of_range
+from tests.refusals._rows import out_of_range, rows
 
 PIXELS = np.zeros((2, 8, 8, 3), "uint8")
 SIX, LABELS = np.zeros((6, 2, 2, 3), "uint8"), [0, 0, 1, 2, 2, 1]
@@ -114,26 +114,22 @@ ROWS = [
         "images_per_class=0",
     ),
     (data.ImageSet.from_csv, ("nowhere.csv",), "nowhere.csv"),
-    *(
-        (listed, lines, message)
-        for lines, message in (
-            (("file,label", "a/0.jpg,a"), "columns path and label"),
-            (("path,label",), "0 rows"),
-            (("path,label", "a/0.jpg,"), "line 2"),
-            (("path,label", "a/0.jpg,a", "a/9.jpg,a"), "1 of 2 missing.*9.jpg"),
-            ((BOXES, "a/0.jpg,a,1,2,3,"), "a number in"),
-            ((BOXES, "a/0.jpg,a,0,0,.6,.8"), "pixels.*.6"),
-        )
+    *rows(
+        listed,
+        (("file,label", "a/0.jpg,a"), "columns path and label"),
+        (("path,label",), "0 rows"),
+        (("path,label", "a/0.jpg,"), "line 2"),
+        (("path,label", "a/0.jpg,a", "a/9.jpg,a"), "1 of 2 missing.*9.jpg"),
+        ((BOXES, "a/0.jpg,a,1,2,3,"), "a number in"),
+        ((BOXES, "a/0.jpg,a,0,0,.6,.8"), "pixels.*.6"),
     ),
-    *(
-        (decided, rows, message)
-        for rows, message in (
-            ((("c/0.jpg", "drop", ""),), "1 of 1 paths .* that are not there"),
-            ((("a/0.jpg", "remove", ""),), "keep, relabel, drop. .*: remove"),
-            ((("a/0.jpg", "relabel", "c"),), "a class of the images .*: c"),
-            ((FIRST, FIRST), "one decision for an image"),
-            (ALL, "an image to keep"),
-        )
+    *rows(
+        decided,
+        ((("c/0.jpg", "drop", ""),), "1 of 1 paths .* that are not there"),
+        ((("a/0.jpg", "remove", ""),), "keep, relabel, drop. .*: remove"),
+        ((("a/0.jpg", "relabel", "c"),), "a class of the images .*: c"),
+        ((FIRST, FIRST), "one decision for an image"),
+        (ALL, "an image to keep"),
     ),
     (decided, {"columns": "path,label"}, "columns path, decision and label"),
     (

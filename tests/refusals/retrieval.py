@@ -8,7 +8,7 @@ import numpy as np
 from keras_gsp import layers, models, retrieval
 from keras_gsp.retrieval import ExactIndex, MatchThreshold, MilvusIndex
 from keras_gsp.retrieval.upgrade import SpaceMap
-from tests.refusals._rows import out_of_range
+from tests.refusals._rows import out_of_range, rows
 
 DRAW = np.random.default_rng(0)
 ROWS_OF_8 = DRAW.normal(size=(3, 8))
@@ -143,59 +143,53 @@ def augmentation(num_neighbors=2, **options):
 
 chosen = retrieval.NeighborAugmentation.chosen
 ROWS = [
-    *(
-        (upsert, items, message)
-        for items, message in (
-            ({"rows": ROWS_OF_8[:, :3]}, "gallery has 8"),
-            ({"rows": BAD}, "1 of 3 rows.*row 1"),
-            ({"rows": ROWS_OF_8 * 1e300}, "3 of 3 rows"),
-            ({"rows": ROWS_OF_8[:0], "labels": []}, r"shape \(0, 8\)"),
-            ({"labels": [1] * 2}, r"`labels`.*\(2,\)"),
-            ({"labels": ["x"] * 3}, "`labels` must be numbers"),
-            ({"ids": ["a", "b", "a"]}, "example 'a'"),
-            ({"ids": [1, 2, 3]}, "`ids` must be strings"),
-            ({"ids": None}, "`ids`.*NoneType"),
-            ({"attributes": {"year": [1] * 3}}, r"\['year'\]"),
-        )
+    *rows(
+        upsert,
+        ({"rows": ROWS_OF_8[:, :3]}, "gallery has 8"),
+        ({"rows": BAD}, "1 of 3 rows.*row 1"),
+        ({"rows": ROWS_OF_8 * 1e300}, "3 of 3 rows"),
+        ({"rows": ROWS_OF_8[:0], "labels": []}, r"shape \(0, 8\)"),
+        ({"labels": [1] * 2}, r"`labels`.*\(2,\)"),
+        ({"labels": ["x"] * 3}, "`labels` must be numbers"),
+        ({"ids": ["a", "b", "a"]}, "example 'a'"),
+        ({"ids": [1, 2, 3]}, "`ids` must be strings"),
+        ({"ids": None}, "`ids`.*NoneType"),
+        ({"attributes": {"year": [1] * 3}}, r"\['year'\]"),
     ),
-    *(
-        (first, items, message)
-        for items, message in (
-            ({"labels": [1, "a"]}, "`labels`.*one type"),
-            ({"ids": [1, 2**64]}, "`ids`.*int64 or uint64"),
-            ({"ids": [1.5, 2]}, "fractions"),
-            ({"ids": ["a", "a\0"]}, "NUL"),
-            ({"labels": [1, np.nan]}, "`labels` must not be NaN"),
-            ({"labels": MASKED}, "masked"),
-            ({"labels": np.array(["2020", "2021"], "M8[D]")}, "datetime"),
-            ({"attributes": {"a": ["x", np.nan]}}, "`a`.*float"),
-            ({"attributes": [1, 2]}, "`attributes` must be a dict"),
-            ({"attributes": {"a-b": [1, 2]}}, "be words"),
-            ({"rows": COMPLEX}, "`embeddings` must"),
-            ({"rows": RAGGED}, "`embeddings` must"),
-        )
+    *rows(
+        first,
+        ({"labels": [1, "a"]}, "`labels`.*one type"),
+        ({"ids": [1, 2**64]}, "`ids`.*int64 or uint64"),
+        ({"ids": [1.5, 2]}, "fractions"),
+        ({"ids": ["a", "a\0"]}, "NUL"),
+        ({"labels": [1, np.nan]}, "`labels` must not be NaN"),
+        ({"labels": MASKED}, "masked"),
+        ({"labels": np.array(["2020", "2021"], "M8[D]")}, "datetime"),
+        ({"attributes": {"a": ["x", np.nan]}}, "`a`.*float"),
+        ({"attributes": [1, 2]}, "`attributes` must be a dict"),
+        ({"attributes": {"a-b": [1, 2]}}, "be words"),
+        ({"rows": COMPLEX}, "`embeddings` must"),
+        ({"rows": RAGGED}, "`embeddings` must"),
     ),
-    *(
-        (search, options, message)
-        for options, message in (
-            ({"queries": BAD}, "`queries` must be finite"),
-            ({"queries": ROWS_OF_8 * 1e18}, r"within 1e\+17"),
-            ({"queries": np.ones((5, 3, 7))}, r"shape \(5, 3, 7\)"),
-            ({"k": 0}, "k=0"),
-            ({"exclude_ids": ["a"]}, "1 ids for 3 queries"),
-            ({"exclude_ids": [5] * 3}, "`ids` must be strings"),
-            ({"where": {"size": 3}}, r"'color', 'id', 'la"),
-            ({"group_by": "shop"}, "`group_by`.*'color'.*shop"),
-            ({"within": -1.0}, "within=-1"),
-            ({"diversity": 1.5}, "diversity=1.5"),
-            ({"queries": None}, "or `queries` be given"),
-            ({"queries": None, "like": ["x", "u"]}, "Received: 'u', which is"),
-            (
-                {"queries": None, "like": np.ones((2, 7))},
-                r"8. Received: shape \(2, 7\)",
-            ),
-            ({"like": ["x"]}, "must be a single one"),
-        )
+    *rows(
+        search,
+        ({"queries": BAD}, "`queries` must be finite"),
+        ({"queries": ROWS_OF_8 * 1e18}, r"within 1e\+17"),
+        ({"queries": np.ones((5, 3, 7))}, r"shape \(5, 3, 7\)"),
+        ({"k": 0}, "k=0"),
+        ({"exclude_ids": ["a"]}, "1 ids for 3 queries"),
+        ({"exclude_ids": [5] * 3}, "`ids` must be strings"),
+        ({"where": {"size": 3}}, r"'color', 'id', 'la"),
+        ({"group_by": "shop"}, "`group_by`.*'color'.*shop"),
+        ({"within": -1.0}, "within=-1"),
+        ({"diversity": 1.5}, "diversity=1.5"),
+        ({"queries": None}, "or `queries` be given"),
+        ({"queries": None, "like": ["x", "u"]}, "Received: 'u', which is"),
+        (
+            {"queries": None, "like": np.ones((2, 7))},
+            r"8. Received: shape \(2, 7\)",
+        ),
+        ({"like": ["x"]}, "must be a single one"),
     ),
     *(
         (count, (where,), message)
@@ -225,14 +219,12 @@ ROWS = [
             ("gallery.db", "a b", "letters, digits"),
         )
     ),
-    *(
-        (MatchThreshold, arguments, message)
-        for arguments, message in (
-            ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
-            ((1.0, 1.0, 0.9, 1, 1), "false_accept_rate=1.0"),
-            ((1.0, 0.1, 1.9, 1, 1), "true_accept_rate=1.9"),
-            ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
-        )
+    *rows(
+        MatchThreshold,
+        ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
+        ((1.0, 1.0, 0.9, 1, 1), "false_accept_rate=1.0"),
+        ((1.0, 0.1, 1.9, 1, 1), "true_accept_rate=1.9"),
+        ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
     ),
     (calibrated, noisy(12, 4), "pairs.*at least"),
     (
@@ -302,17 +294,13 @@ ROWS = [
     (chosen, (ROWS_OF_8, [0, 1, 2]), "class of two"),
     (lambda: chosen(*noisy(), score="recall"), (), "score"),
 ]
-FAISS = [
-    ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
-    ({"factory": "IVF0,Flat"}, "one cluster or two.*'IVF0,Flat'"),
-    ({"factory": "IDMap,Flat"}, "the index keeps the ids"),
-    ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
-    ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),
-    ({"parameters": "nprobe=3"}, "parameters='nprobe=3'"),
-]
 if importlib.util.find_spec("faiss"):
-    rows = {"embeddings": np.zeros((9, 8))}
-    ROWS += [
-        (retrieval.FaissIndex, rows | options, message)
-        for options, message in FAISS
-    ]
+    ROWS += rows(
+        lambda **options: retrieval.FaissIndex(np.zeros((9, 8)), **options),
+        ({"factory": "Forest"}, "factory='Forest'.*could not parse"),
+        ({"factory": "IVF0,Flat"}, "one cluster or two.*'IVF0,Flat'"),
+        ({"factory": "IDMap,Flat"}, "the index keeps the ids"),
+        ({"factory": "IVF4,Flat", "rescore": 50}, "`rescore` must be None"),
+        ({"factory": "RaBitQ", "rescore": 0}, "rescore=0"),
+        ({"parameters": "nprobe=3"}, "parameters='nprobe=3'"),
+    )
