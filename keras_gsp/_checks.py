@@ -112,12 +112,10 @@ def require(
 ) -> Tensor:
     """Returns a value if a condition holds, else raises `ValueError`.
 
-    A condition that is known, as one of shapes is, raises while tracing too. In
-    a TensorFlow graph another becomes an assertion that raises
-    `tf.errors.InvalidArgumentError` when the graph runs; what is computed
-    from the returned value waits for it. Under XLA (`jit_compile=True`, JAX)
-    it cannot be raised: the check is left out, and the caller must return
-    finite values anyway. `expectation` is the sentence "`x` must be ...".
+    In a TensorFlow graph an unknown condition becomes an assertion, which what
+    is computed from the returned value waits for. Under XLA and JAX it cannot
+    be raised: the caller must return finite values anyway. `expectation` is the
+    sentence "`x` must be ...".
     """
     known = concrete_value(condition)
     if known is None and keras.backend.backend() == "tensorflow":

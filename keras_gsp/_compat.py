@@ -40,14 +40,6 @@ def set_initial_epoch(model: keras.Model, epoch: int) -> None:
     model._initial_epoch = epoch
 
 
-def learning_rate_of(optimizer: keras.optimizers.Optimizer) -> Any:
-    """Returns an optimizer's learning rate as it holds it.
-
-    A variable, or a schedule; `optimizer.learning_rate` is a schedule's value.
-    """
-    return optimizer._learning_rate
-
-
 def compile_by_xla(model: keras.Model) -> None:
     """Compiles a model's steps though a layer of it asks not to."""
     model._jit_compile = True

@@ -13,16 +13,11 @@ class Configured:
         """Returns the constructor's arguments, read from their attributes.
 
         They are those of `__init__` and, if it passes on `**kwargs`, of the
-        base's. Raises `AttributeError` for an argument without its attribute.
+        base's.
         """
         is_layer = isinstance(self, keras.layers.Layer)
         config = super().get_config() if is_layer else {}  # type: ignore[misc]
         for name in arguments_of(type(self)):
-            if not hasattr(self, name):
-                raise AttributeError(
-                    f"`{type(self).__name__}` must keep its argument `{name}` "
-                    "in an attribute of that name. Received: no attribute."
-                )
             value = getattr(self, name)
             config[name] = keras.saving.serialize_keras_object(value)
         return config

@@ -53,25 +53,28 @@ def _rows_of(array, rows):
 class LabeledBatches:
     """Iterates over (images, labels) batches, any number of times.
 
-    The data set is a finite `tf.data.Dataset` or `keras.utils.PyDataset` of
-    such batches, or a tuple of two arrays, cut into batches of `batch_size`.
-    Images may be a dict of arrays, the inputs of an encoder by name. `name` is
-    the data set's name in errors.
+    The data set is a finite `tf.data.Dataset` or `keras.utils.PyDataset`, or a
+    tuple of two arrays, cut into batches. Images may be a dict of arrays.
     """
 
     def __init__(self, dataset: Any, name: str, batch_size: int) -> None:
         self.dataset = dataset
         self.name = name
         self.batch_size = batch_size
-        if isinstance(dataset, tuple | list):
-            self._check_arrays(dataset)
+        if isinstance(dataset, tuple | list) and len(dataset) == 2:
+            self._check_arrays(*dataset)
         elif _is_tf_dataset(dataset):
-            self._check_tf_dataset(dataset)
+            check_spec(dataset.element_spec, name)
+            if int(dataset.cardinality()) == -1:
+                raise ValueError(
+                    f"`{name}` must be finite. Received: an infinite data "
+                    "set; end it with `.take(num_batches)`."
+                )
         elif not isinstance(dataset, keras.utils.PyDataset):
             raise TypeError(
                 f"`{name}` must be a tf.data.Dataset or keras.utils.PyDataset "
                 "of (images, labels) batches, or a tuple of two arrays. "
-                f"Received: {type(dataset).__name__}."
+                f"Received: {structure_of(dataset)}."
             )
 
     def __iter__(self) -> Iterator[tuple[Any, np.ndarray]]:
@@ -115,16 +118,10 @@ class LabeledBatches:
             "Received: no class in common."
         )
 
-    def _check_arrays(self, arrays):
-        if len(arrays) != 2:
-            raise TypeError(
-                f"`{self.name}` must be two arrays, (images, labels). "
-                f"Received: {len(arrays)}."
-            )
-        images, labels = arrays
+    def _check_arrays(self, images, labels):
         labels = as_host_array(labels, f"labels of {self.name}")
         if isinstance(images, dict):
-            images = {name: _as_array(one) for name, one in images.items()}
+            images = {name: _as_array(part) for name, part in images.items()}
         else:
             images = _as_array(images)
         lengths = [len(one) for one in keras.tree.flatten(images)]
@@ -135,14 +132,6 @@ class LabeledBatches:
                 f"one. Received: {lengths[0]} images, {count} labels."
             )
         self.dataset = images, labels
-
-    def _check_tf_dataset(self, dataset):
-        check_spec(dataset.element_spec, self.name)
-        if int(dataset.cardinality()) == -1:
-            raise ValueError(
-                f"`{self.name}` must be finite. Received: an infinite data "
-                "set; end it with `.take(num_batches)`."
-            )
 
 
 def check_pair(
@@ -158,11 +147,7 @@ def check_pair(
 
 
 def check_spec(spec: Any, name: str, *, may_have_weights: bool = False) -> None:
-    """Checks the structure of a tf.data.Dataset's elements, and their batch.
-
-    `ValueError` for single images, whose labels are scalars or have another
-    first size.
-    """
+    """Checks the structure of a tf.data.Dataset's elements, and their batch."""
     check_pair(spec, name, may_have_weights=may_have_weights)
     shapes = [one.shape for one in keras.tree.flatten(spec)]
     shapes = [shape for shape in shapes if shape.rank is not None]
@@ -177,9 +162,8 @@ def check_spec(spec: Any, name: str, *, may_have_weights: bool = False) -> None:
 def first_labels(dataset: Any) -> Any:
     """Checks what `fit` trains on, and returns the labels of its first batch.
 
-    It must yield batches of images and integer labels. `None` for a data set
-    that is not read here: others than a `PyDataset`, unless JAX trains, which
-    would cut large labels and cannot raise in a step.
+    `None` for a data set that is not read here: others than a `PyDataset`,
+    unless JAX trains, which would cut large labels and cannot raise in a step.
     """
     if hasattr(dataset, "shape") or isinstance(dataset, dict | list | tuple):
         raise TypeError(
@@ -189,14 +173,6 @@ def first_labels(dataset: Any) -> Any:
     spec = getattr(dataset, "element_spec", None)
     if spec is not None:
         check_spec(spec, "x", may_have_weights=True)
-        for part in keras.tree.flatten(spec[1]):
-            name = str(getattr(part.dtype, "name", part.dtype))
-            if not name.startswith(("int", "uint", "bool")):
-                raise TypeError(
-                    "Labels of a data set must be integers. Received: "
-                    f"{name}. Replace names by their position among all, and "
-                    "cast floats."
-                )
     if isinstance(dataset, keras.utils.PyDataset):
         batch = dataset[0]
     elif spec is not None and keras.backend.backend() == "jax":

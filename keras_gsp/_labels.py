@@ -20,35 +20,21 @@ def checked_labels(
 ) -> np.ndarray:
     """Returns labels, (items,) or (items, 1), as a flat int64 or string array.
 
-    Whole floats, as of a pandas column, become integers; strings are composed
-    (NFC).
-
-    Args:
-        labels: integers, whole floats, strings, UTF-8 bytes or paths, in a
-            list, a NumPy or pandas array, or a tensor of any library.
-        length: the number of items, `None`: any.
-        name: name of the labels in errors.
-
-    Raises:
-        TypeError: neither numbers nor strings, or mixed ones.
-        ValueError: another shape; NaN; fractions; floats too large to tell
-            neighboring whole numbers apart; integers beyond int64.
+    Integers, whole floats (as of a pandas column), strings, UTF-8 bytes and
+    paths of any library; `name` is theirs in errors. `TypeError`: neither
+    numbers nor strings, or mixed ones. `ValueError`: another shape or length;
+    NaN; fractions; what int64, or a float, cannot hold exactly.
     """
     labels = checked_values(labels, length, name)
     if labels.dtype.kind == "f":
-        wrong = labels[(labels != np.floor(labels)) | np.isinf(labels)]
-        if wrong.size:
-            raise ValueError(
-                f"`{name}` must be whole numbers. "
-                f"Received: {wrong[:3].tolist()}."
-            )
         # Beyond, neighboring whole numbers are one float: ids have been lost.
         bound = 2.0 ** (np.finfo(labels.dtype).nmant + 1)
-        if (np.abs(labels) >= bound).any():
+        is_whole = (labels == np.floor(labels)) & (np.abs(labels) < bound)
+        if not is_whole.all():
             raise ValueError(
-                f"`{name}` as {labels.dtype} must be below {bound:.0f}, where "
-                "whole numbers are told apart; pass integers or strings. "
-                f"Received: {np.abs(labels).max():.0f}."
+                f"`{name}` as {labels.dtype} must be whole numbers below "
+                f"{bound:.0f}; pass larger ones as integers or strings. "
+                f"Received: {labels[~is_whole][:3].tolist()}."
             )
     if labels.dtype.kind in "uO":
         raise ValueError(
@@ -63,11 +49,13 @@ def checked_values(
 ) -> np.ndarray:
     """Returns numbers or strings, (items,) or (items, 1), as a flat array.
 
-    Unsigned integers become int64 where that holds them, strings are composed.
     `TypeError` for anything else, `ValueError` for another length or NaN.
     """
     values = as_host_array(values, name)
-    if value_type(values) is None:
+    # Objects are integers that no integer type holds.
+    is_plain = values.dtype.kind in "biufU"
+    is_plain |= values.dtype == object and all(map(_is_int, values.flat))
+    if not is_plain:
         raise TypeError(
             f"`{name}` must be numbers or strings. "
             f"Received: dtype {values.dtype}."
@@ -97,9 +85,7 @@ def label_codes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Numbers class labels from 0, in the order of the sorted labels.
 
-    Returns (codes, values): int32 (items,), and the sorted labels of the codes,
-    `values[codes] == labels`. Arguments and errors are those of
-    `checked_labels`.
+    Returns (codes, values), int32 (items,), and `values[codes] == labels`.
     """
     values, codes = np.unique(
         checked_labels(labels, None, name), return_inverse=True
@@ -108,14 +94,14 @@ def label_codes(
 
 
 def label_numbers(
-    labels: Any, ignored: int | None = None
+    labels: Any, ignored: int | None = None, length: int | None = None
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns labels as int32, and the labels of codes or `None`.
 
     Integers of 32 bits stay as they are; of others and of strings the codes
     are taken. `ignored` stays as it is, and is no code.
     """
-    labels = checked_labels(labels)
+    labels = checked_labels(labels, length)
     if labels.dtype.kind == "i" and _are_small(labels):
         return labels.astype("int32"), None
     codes, values = label_codes(labels)
@@ -205,7 +191,6 @@ def host_array(values: Any) -> np.ndarray:
 def as_host_array(values: Any, name: str = "values") -> np.ndarray:
     """Returns the array of any library as a NumPy array, without loss.
 
-    Lists, tuples, pandas columns, and tensors of TensorFlow, JAX or PyTorch.
     Strings, bytes and paths become NumPy strings; mixed or missing ones and
     objects are a `TypeError`.
     """
@@ -222,14 +207,6 @@ def as_host_array(values: Any, name: str = "values") -> np.ndarray:
         # TensorFlow's strings are bytes; bytes that are no UTF-8 stay distinct.
         array = np.char.decode(array, "utf-8", "surrogateescape")
     return array
-
-
-def value_type(values: np.ndarray) -> type | None:
-    """Returns int, float or str; None for anything else."""
-    types = {"b": int, "i": int, "u": int, "f": float, "U": str}
-    if values.dtype == object:  # Integers that no integer type holds.
-        return int if values.size and all(map(_is_int, values.flat)) else None
-    return types.get(values.dtype.kind)
 
 
 def _are_small(labels):

@@ -22,7 +22,9 @@ _FORWARD: WeakKeyDictionary = WeakKeyDictionary()
 
 def num_processes() -> int:
     """Number of processes that train together; 1 without a distribution."""
-    distribution = _distribution()
+    if keras.backend.backend() != "jax":
+        return 1
+    distribution = keras.distribution.distribution()
     return 1 if distribution is None else distribution.num_processes
 
 
@@ -119,9 +121,3 @@ def _broadcast(answer):
     # Few different lengths, because each is compiled.
     sent = np.resize(content, 1 << int(length).bit_length())
     return pickle.loads(multihost_utils.broadcast_one_to_all(sent).tobytes())
-
-
-def _distribution():
-    if keras.backend.backend() != "jax":
-        return None
-    return keras.distribution.distribution()

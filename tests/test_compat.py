@@ -54,10 +54,3 @@ def test_fit_goes_on_at_the_epoch_that_is_set():
     data = np.ones((2, 1))
     history = model.fit(data, data, epochs=3, verbose=0, callbacks=[Skip()])
     assert history.epoch == [2]
-
-
-def test_a_schedule_is_not_its_value():
-    schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
-    assert compat.learning_rate_of(keras.optimizers.SGD(schedule)) is schedule
-    rate = compat.learning_rate_of(keras.optimizers.SGD(0.5))
-    assert float(keras.ops.convert_to_numpy(rate)) == 0.5

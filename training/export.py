@@ -147,7 +147,7 @@ def export_run(export: Export) -> None:
 def _truncation(export, recipe, encoder, images):
     """MAP@R of the whole embedding and of its leading part."""
     import keras_gsp as gsp
-    from keras_gsp.models.truncated import normalization_of, truncated
+    from keras_gsp.models.encoder import normalization_of, truncated
     from training.runs.scoring import embed
 
     whole, size = embed(encoder, recipe, images), export.truncate_to
@@ -209,7 +209,7 @@ def write_model(
     """
     import keras_gsp as gsp
     from keras_gsp.data.preprocessing import preprocessing_of
-    from keras_gsp.retrieval.serving.canaries import MOST
+    from keras_gsp.retrieval.serving.artefact_facts import MOST
     from keras_gsp.storage.checksums import write_checksums
     from keras_gsp.storage.whole import whole_folder
 

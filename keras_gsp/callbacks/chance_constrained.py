@@ -11,8 +11,8 @@ from keras import ops
 
 from keras_gsp._checks import check_count, check_not_negative
 from keras_gsp._encoding import embedding_of
-from keras_gsp._labeled_batches import batches_of
-from keras_gsp._labels import host_array
+from keras_gsp._labeled_batches import batches_of, check_pair
+from keras_gsp._labels import batch_labels, host_array
 from keras_gsp._processes import as_numpy, from_first_process, predictor
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.problems import scalar
@@ -30,46 +30,38 @@ FAR = 0.5
 class ChanceConstrainedProgramming(keras.callbacks.Callback):
     r"""Replaces proxies by samples whenever training with them has converged.
 
-    Trains a sequence of problems (Algorithm 1). Each problem trains with its
-    proxies until `monitor` has not improved for `patience` evaluations. Then
-    its weights and proxies become the anchor,
-    :math:`\theta^* \leftarrow \theta, \rho^* \leftarrow \rho`; `pool_size`
-    samples per class are embedded; the next proxies are those that
-    `gsp.ops.greedy_k_center` adds to :math:`\rho^*`; and training continues
-    from :math:`\theta` with the encoder's weights pulled towards
-    :math:`\theta^*`. The first proxies are samples as well. In the first
-    problem nothing pulls, as in the reference code; Algorithm 1 prints a pull
-    to the start. The optimizer keeps its state, of the proxies too: a second
-    moment that starts again at 0 beside an old step counter makes Adam's next
-    steps several times too long.
+    Trains a sequence of problems (Algorithm 1). Each trains with its proxies
+    until `monitor` has not improved for `patience` evaluations. Then weights
+    and proxies become the anchor, :math:`\theta^* \leftarrow \theta, \rho^*
+    \leftarrow \rho`; `pool_size` samples per class are embedded; the next
+    proxies are those that `gsp.ops.greedy_k_center` adds to :math:`\rho^*`;
+    and training continues from :math:`\theta`, pulled towards
+    :math:`\theta^*`. The first proxies are samples as well. The first problem
+    has no pull, as in the reference code (Algorithm 1 prints one), whose anchor
+    is the best-validated snapshot and whose first choice starts from zeros.
+    The optimizer keeps its state.
 
-    With `ClassProxies(..., trainable=False)` proxies stay the samples that they
-    were chosen as. All state is in the learner's weights, so `ExactResume` also
-    resumes in the middle of a problem. Place this callback after the one that
-    adds `monitor` to the logs and before `ExactResume`.
+    All state is in the learner's weights, so `ExactResume` also resumes in the
+    middle of a problem. Place this callback after the one that adds `monitor`
+    to the logs and before `ExactResume`. It warns if the training is too short
+    for a second problem, or if problem 1 has the best score.
 
-    Adds to the logs of each epoch: `ccp_problem`, from 1, 0 during
-    `warmup_epochs`; `ccp_steps`, its steps so far; of the pool that its proxies
-    come from, `ccp_covering_radius`, the mean over classes of the largest
-    distance of a sample to the nearest of these proxies, and `ccp_far_share`,
-    the share of samples that are farther than :math:`\beta` from every proxy
-    of their class (the event whose probability the chance constraint bounds;
-    :math:`\beta` is the loss's positive margin, 0.5 where it has none);
-    `ccp_anchor_distance`, :math:`|\theta - \theta^*|`, 0 in the first problem.
-    Warns if the training is too short for a second problem (`patience + 2`
-    evaluations), or if problem 1 has the best score.
-
-    In the reference code the anchor is the best-validated snapshot, to which
-    the network is not reset, and the first choice starts from centers of zeros
-    (here from none); distances here are between embeddings as the loss
-    normalizes them.
+    Logs:
+        ccp_problem: from 1; 0 during `warmup_epochs`.
+        ccp_steps: steps of the problem so far.
+        ccp_covering_radius: mean over the pool's classes of the largest
+            distance of a sample to the nearest new proxy, between embeddings
+            as the loss normalizes them.
+        ccp_far_share: share of the pool that is farther than the loss's
+            positive margin (0.5 without one) from all new proxies of its
+            class, the event whose probability the chance constraint bounds.
+        ccp_anchor_distance: :math:`|\theta - \theta^*|`, 0 in problem 1.
 
     Args:
-        pool: source of samples, read again for every problem: a data set of
-            (images, labels) batches (`tf.data.Dataset`, `PyDataset`, list),
+        pool: samples of every class: a data set of (images, labels) batches,
             shuffled if possible; a tuple of two arrays, read in random order;
             or a function `(classes, problem)` from an integer array of
-            classes to one of these. Every class must have a sample.
+            classes to one of these.
         pool_size: samples per class to choose from, at least 1. Below
             `proxies_per_class` it counts per proxy: 1 is random sampling.
         patience: evaluations without improvement after which a problem has
@@ -387,9 +379,8 @@ def _embedded_classes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Embeds the first `pool_size` samples of each class in a data set.
 
-    `draw` maps an int array of classes to (images, labels) batches; while a
-    class has fewer than `min_size` samples, it is called again, for another
-    augmentation of the same images, unless that finds nothing new. Returns
+    While a class has fewer than `min_size` samples, `draw(classes)` is called
+    again, for another augmentation, unless that finds nothing new. Returns
     embeddings (num_classes, pool_size, size), float32, and booleans
     (num_classes, pool_size), False for empty places.
     """
@@ -423,11 +414,7 @@ def _wanted(draw, counts, pool_size, min_size):
         fruitless = 0
         limit = max(FRUITLESS_SAMPLES, 20 * len(counts))
         for batch in draw(np.flatnonzero(counts < pool_size)):
-            if not isinstance(batch, tuple | list) or len(batch) != 2:
-                raise TypeError(
-                    "`pool` must yield (images, labels) batches. "
-                    f"Received: {type(batch).__name__}."
-                )
+            check_pair(batch, "pool")
             images, labels = map(host_array, batch)
             labels = _checked_labels(labels, len(counts))
             fruitless += len(labels)
@@ -451,18 +438,12 @@ def _wanted(draw, counts, pool_size, min_size):
 
 
 def _checked_labels(labels, num_classes):
-    if labels.dtype.kind not in "iuf" or labels.size != len(labels):
-        raise ValueError(
-            "The labels of `pool` must be whole numbers, one class for each "
-            "sample; of one-hot labels take the argmax. Received: "
-            f"{labels.dtype} of shape {labels.shape}."
-        )
-    labels = labels.reshape(-1)
-    is_right = (labels >= 0) & (labels < num_classes) & (labels % 1 == 0)
+    labels = batch_labels(labels)
+    is_right = (labels >= 0) & (labels < num_classes)
     if not is_right.all():
         raise ValueError(
-            "The labels of `pool` must be whole numbers in [0, num_classes="
+            "The labels of `pool` must be in [0, num_classes="
             f"{num_classes}), as the proxies are. Received: "
             f"{labels[~is_right][0]}."
         )
-    return labels.astype("int64")
+    return labels

@@ -11,40 +11,34 @@ from keras_gsp._labeled_batches import LabeledBatches, encoded, encoded_batches
 from keras_gsp._labels import host_array
 from keras_gsp._processes import from_first_process
 from keras_gsp.metrics.retrieval import retrieval_scores
-from keras_gsp.models.truncated import normalization_of, truncated
+from keras_gsp.models.encoder import normalization_of, truncated
 
 
 class RetrievalEvaluation(keras.callbacks.Callback):
     """Scores the encoder by retrieval and adds the scores to the logs.
 
     Place it before the callbacks that watch a score, such as
-    `EarlyStopping(monitor="val_map_at_r", mode="max")`: they find
-    `val_map_at_r`, `val_precision_at_1`, `val_precision_at_r` and
-    `val_recall_at_<k>` like `val_loss`, and `val_num_dropped` where queries
-    have no match to find. It scores the weights as they are:
-    those averaged by the optimizer (`use_ema`) if it stands behind
-    `SwapEMAWeights(swap_on_epoch=True)`.
-
-    Scores the encoder of a model that has one (`MetricLearner`), otherwise
-    the model's own output; of a dict of outputs `"embedding"`. Distances are
-    Euclidean, between embeddings as they are.
+    `EarlyStopping(monitor="val_map_at_r", mode="max")`, and behind
+    `SwapEMAWeights(swap_on_epoch=True)`. Scores are `val_map_at_r`,
+    `val_precision_at_1`, `val_precision_at_r`, `val_recall_at_<k>`, and
+    `val_num_dropped` where queries have no match to find: of the encoder of a
+    model that has one, otherwise of the model's own output, by Euclidean
+    distance.
 
     Args:
-        dataset: the queries: a finite `tf.data.Dataset` or
-            `keras.utils.PyDataset` of (images, labels) batches, or a tuple of
-            two arrays. Images may be a dict of an encoder's inputs.
+        dataset: the queries: a finite `tf.data.Dataset` or `PyDataset` of
+            (images, labels) batches, or a tuple of two arrays. Images may be a
+            dict of an encoder's inputs.
         name: prefix of the logs.
         gallery: the images searched in, of the same types. `None`: `dataset`
             searches itself, without each query's own image.
         validation_freq: epochs from one evaluation to the next, at least 1, as
             in `fit`; the epochs between have no scores.
         recall_at: the k of each Recall@k.
-        max_classes: number of classes to score, at least 1, drawn once: of
-            many classes a part is enough to compare steps. Scores on fewer
-            classes are higher. Their images are read once and kept in memory.
+        max_classes: number of classes to score, at least 1, drawn once and
+            kept in memory. Scores on fewer classes are higher.
         truncate_to: sizes of leading parts of the embedding to score too,
-            normalized again, for `gsp.losses.MatryoshkaLoss`: `val_map_at_r_64`
-            and so on.
+            normalized again, for `MatryoshkaLoss`: `val_map_at_r_64`, ...
         batch_size: images embedded at once when arrays are given.
 
     Attributes:

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_gsp._checks import check_choice, check_count
-from keras_gsp._labels import as_host_array, checked_labels, label_codes
+from keras_gsp._labels import as_host_array, label_numbers
 from keras_gsp.data.crops import boxed_window, random_window
 from keras_gsp.data.image_set import ImageSet
 from keras_gsp.data.listed_files import names_below
@@ -61,10 +61,8 @@ def image_batches(
         uint8, or of (images, labels). Its attributes: `preprocessing`;
         `class_names`, the names of label codes or `None`; `ids`, the path of
         each file below the folder that all share, `None` for pixels and for a
-        file that is there twice. Batch number `step` depends on the sampler,
-        its seed and `step` alone: `batches.from_step(step)` resumes a run
-        exactly. A file that cannot be read ends the iteration with an error
-        that names it.
+        file that is there twice. `batches.from_step(step)` resumes a run
+        exactly: a batch depends on the sampler, its seed and the step alone.
 
     Raises:
         TypeError: labels that are neither integers nor strings.
@@ -106,7 +104,7 @@ def image_batches(
         images = images.paths if images.images is None else images.images
     source = _source(images, preprocessing)
     if labels is not None and class_names is None:
-        labels, class_names = _codes(labels, len(source))
+        labels, class_names = label_numbers(labels, length=len(source))
     side = getattr(preprocessing, "shorter_side", None)
     if augment and (preprocessing is None or augment == "side" and not side):
         raise ValueError(
@@ -283,11 +281,3 @@ def _source(images, preprocessing):
             f"{images.dtype} of shape {images.shape}."
         )
     return images
-
-
-def _codes(labels, length):
-    """Returns integers that every backend holds, and the names of codes."""
-    labels = checked_labels(labels, length)
-    if labels.dtype.kind in "bi" and (labels == labels.astype("int32")).all():
-        return labels, None
-    return label_codes(labels)

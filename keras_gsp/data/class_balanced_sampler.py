@@ -1,12 +1,11 @@
 """Batches of P classes with K samples each, a function of seed and step."""
 
 import warnings
-from typing import Any
 
 import numpy as np
 
 from keras_gsp._checks import check_count, check_integer
-from keras_gsp._labels import as_host_array, checked_labels
+from keras_gsp._labels import label_codes
 from keras_gsp._tensor import Tensor
 
 
@@ -54,7 +53,8 @@ class ClassBalancedSampler:
         samples_per_class: int,
         seed: int = 0,
     ) -> None:
-        order, counts = _class_table(labels)
+        codes, _ = label_codes(labels)
+        order, counts = np.argsort(codes, kind="stable"), np.bincount(codes)
         check_count(
             classes_per_batch=classes_per_batch,
             samples_per_class=samples_per_class,
@@ -86,7 +86,7 @@ class ClassBalancedSampler:
     def _batches(self, cycle, num_steps):
         """The batches of one cycle, (num_steps, P * K)."""
         num_samples, total = self.samples_per_class, len(self._counts)
-        # Raw bits: NumPy keeps them for ever, its permutations it may change.
+        # Raw bits are stable across NumPy versions; permutations are not.
         seeds = np.random.SeedSequence((self.seed % 2**64, cycle))
         random = np.random.Philox(seeds)
         classes = np.argsort(random.random_raw(total), kind="stable")
@@ -99,22 +99,6 @@ class ClassBalancedSampler:
         offsets = (np.cumsum(self._counts) - self._counts)[classes]
         indices = self._order[offsets[:, None] + positions]
         return indices.reshape(num_steps, -1)
-
-
-def _class_table(labels: Tensor) -> tuple[Any, Any]:
-    """Returns positions (items,) class after class, and counts (classes,)."""
-    labels = as_host_array(labels, "labels")
-    if labels.ndim == 0 or len(labels) == 0:
-        raise ValueError(
-            "`labels` must hold the class of at least one item. "
-            f"Received: shape {labels.shape}."
-        )
-    labels = checked_labels(labels, len(labels))
-    _, codes, counts = np.unique(
-        labels, return_inverse=True, return_counts=True
-    )
-    order = np.argsort(codes.reshape(-1), kind="stable")
-    return order.astype("int64"), counts.astype("int64")
 
 
 def _with_pairs(order, counts):

@@ -40,15 +40,6 @@ MOVES += [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 1]]
 Sides = tuple[int, int]
 
 
-def check_num_pixels(height: int, width: int, max_pixels: int) -> None:
-    """Raises `ValueError` for an image of more than `max_pixels` pixels."""
-    if height * width > max_pixels:
-        raise ValueError(
-            f"An image must have at most max_pixels={max_pixels} pixels. "
-            f"Received: {width} x {height}."
-        )
-
-
 def image_size(contents: bytes) -> Sides:
     """Returns height and width of an encoded image, without decoding it.
 
@@ -126,7 +117,11 @@ def cut_encoded(
     image, orientation = _opened(contents)
     is_turned, is_upside_down, is_mirrored = MOVES[orientation]
     width, height = image.size
-    check_num_pixels(height, width, max_pixels)
+    if height * width > max_pixels:
+        raise ValueError(
+            f"An image must have at most max_pixels={max_pixels} pixels. "
+            f"Received: {width} x {height}."
+        )
     sides: Any = (width, height) if is_turned else (height, width)
     top, left, *sides = map(int, window(*sides))
     target = size(*sides)
@@ -181,13 +176,8 @@ def decoding_scale(sides: Any, target: Any) -> int:
 
 def _opened(contents):
     """Returns an image whose header was read, and its orientation, 1 to 8."""
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'Reading images takes Pillow: `pip install "pillow>=11.3"`.',
-            name=error.name,
-        ) from error
+    from PIL import Image
+
     if _IS_HEIF.match(contents):
         _register_heif()
     try:

@@ -92,7 +92,6 @@ class ImageSet:
         cls,
         path: str | Path,
         *,
-        images_per_class: int | None = None,
         on_missing: str = "raise",
         decisions: str | Path | None = None,
     ) -> "ImageSet":
@@ -106,7 +105,6 @@ class ImageSet:
                 `path` and `label`. Image paths are relative to its folder, or
                 absolute. Labels may be any text. With the columns `x`, `y`,
                 `width` and `height`, each row has a box, in pixels.
-            images_per_class: as for `image_folder`.
             on_missing: `"raise"`, or `"skip"`: images that do not exist stay
                 in the list, for `readable` to name.
             decisions: as for `image_folder`.
@@ -119,9 +117,8 @@ class ImageSet:
             ValueError: no row, or a row or column that is incomplete; text
                 that is not UTF-8; wrong decisions.
         """
-        check_count(is_optional=True, images_per_class=images_per_class)
         rows = csv_rows(path, on_missing=on_missing, decisions=decisions)
-        return _image_set(rows, images_per_class)
+        return _image_set(rows)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -189,13 +186,13 @@ class ImageSet:
             class_names=tuple(self.class_names[i] for i in order),
         )
 
-    def of_each_class(self, count: int | None) -> "ImageSet":
-        """Selects the first `count` images of each class; `None`: all."""
+    def of_each_class(self, count: int) -> "ImageSet":
+        """Selects the first `count` images of each class, at least 1."""
+        check_count(count=count)
         order = np.argsort(self.labels, kind="stable")
         starts = np.cumsum(self.class_sizes) - self.class_sizes
         ranks = np.arange(len(self)) - np.repeat(starts, self.class_sizes)
-        limit = len(self) if count is None else count
-        return self.subset(np.sort(order[ranks < limit]))
+        return self.subset(np.sort(order[ranks < count]))
 
     def split_classes(
         self, train_size: float = 0.5, *, seed: int = 0
@@ -204,10 +201,9 @@ class ImageSet:
 
         Each class is assigned by its own name and the seed, so that the others
         stay on their side when a class comes or goes. The share of n classes
-        is therefore `train_size` give or take about `0.5 / sqrt(n)`, 0.05 for
-        100 classes, and at most 0.2: where names draw more or fewer, as those
-        of few classes do, the nearest ones change sides, with a warning. A
-        side may be split again, for validation: its classes are drawn anew.
+        is therefore `train_size` give or take about `0.5 / sqrt(n)`, and at
+        most 0.2: where names draw more or fewer, the nearest ones change sides,
+        with a warning. A side may be split again: its classes are drawn anew.
 
         Args:
             train_size: share of the classes on the first side, in (0, 1). An
@@ -267,7 +263,8 @@ class ImageSet:
                 f"Received: {self.labels.min()}...{self.labels.max()}."
             )
         for name in {*(self.paths or ()), *self.class_names}:
-            if not name.isascii() and not _is_utf8(name):
+            # Bytes of a name in another encoding are surrogates.
+            if name != name.encode(errors="replace").decode():
                 raise ValueError(
                     "Names of files and classes must be UTF-8. Received: "
                     f"{name!a}. Rename it first."
@@ -286,24 +283,18 @@ class ImageSet:
 
 
 def image_folder(
-    path: str | Path,
-    *,
-    images_per_class: int | None = None,
-    decisions: str | Path | None = None,
+    path: str | Path, *, decisions: str | Path | None = None
 ) -> ImageSet:
     """Lists the images of a folder with one sub-folder per class.
 
-    Linked folders are read too, each folder once. Files with another ending,
-    links that lead nowhere or back, and images beside the folders of classes
-    are counted and named in a warning. Nothing is decoded:
-    `ImageSet.readable` does that.
+    Each folder is read once, linked ones too. A warning counts files with
+    another ending, links that lead nowhere or back, and images beside the
+    folders of classes. Nothing is decoded: `ImageSet.readable` does that.
 
     Args:
         path: the folder, or a zip or tar archive of it. Classes may lie at
             any depth and are named by their path below it, `"dogs/small"`, in
             Unicode's composed form (NFC).
-        images_per_class: number of files to keep of each class, the first
-            ones. `None`: all.
         decisions: a CSV file of images to drop and labels to change, as
             `training.doctor --review` saves them: columns `path` (relative to
             the folder), `decision` (`keep`, `relabel` or `drop`) and `label`
@@ -330,27 +321,18 @@ def image_folder(
     assert photos.class_names == ("cat", "dog")
     ```
     """
-    check_count(is_optional=True, images_per_class=images_per_class)
-    return _image_set(folder_rows(path, decisions), images_per_class)
+    return _image_set(folder_rows(path, decisions))
 
 
-def _image_set(rows, images_per_class):
+def _image_set(rows):
     names, labels = np.unique([r["label"] for r in rows], return_inverse=True)
     paths = [row["path"] for row in rows]
-    whole = ImageSet(labels, tuple(names), paths=paths, boxes=boxes_of(rows))
-    return whole.of_each_class(images_per_class)
+    return ImageSet(labels, tuple(names), paths=paths, boxes=boxes_of(rows))
 
 
 def _set(instance, name, value):
     # A frozen dataclass sets its own fields in this way.
     object.__setattr__(instance, name, value)
-
-
-def _is_utf8(name):
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:  # Bytes of a file name in another encoding.
-        return False
 
 
 def _draw(salt, name):

@@ -73,9 +73,8 @@ def folder_entries(
 ) -> Iterator[os.DirEntry]:
     """Yields the visible files below a folder, at any depth.
 
-    Linked folders are read too, each folder once, under its own name if it has
-    one there. `left_out` receives links that lead nowhere, back, or to a
-    folder that is read under another name.
+    Each folder once, linked ones too. `left_out` receives links that lead
+    nowhere, back, or to a folder that is read under another name.
     """
     seen = {_identity(folder) for folder in Path(root).resolve().parents}
     folders = [os.fspath(root)]
@@ -135,10 +134,9 @@ def csv_rows(
 
 
 def names_below(paths: Sequence[str | Path], root: str | Path) -> list[str]:
-    """Names files by their path below a folder, `"cat/1.jpg"`.
+    """Names files by their path below a folder, `"cat/1.jpg"`, in NFC.
 
     Where one lies outside, all are named below the folder that they share.
-    Names are in Unicode's composed form (NFC).
     """
     files = [Path(os.path.abspath(path)) for path in paths]
     root = os.path.abspath(root)

@@ -24,9 +24,8 @@ class Preprocessing:
     The image is turned upright (Exif orientation), scaled until its shorter
     side has `shorter_side` pixels, and cropped to its central `image_size`
     pixels, all in one anti-aliased bilinear resize. Pixels stay uint8 in [0,
-    255]; an encoder that needs another range has a layer for it, which
-    `build_encoder` adds for a `scale` or an `offset`. `for_application` and
-    `from_converter` know them for Keras' models and presets of keras-hub.
+    255]; `build_encoder` adds a layer for a `scale` or an `offset`, which
+    `for_application` and `from_converter` know.
 
     Args:
         image_size: side of the result in pixels, or (height, width). `None`:
@@ -217,26 +216,18 @@ class Preprocessing:
         """Height and width of the result for those of a window."""
         if self.image_size is not None:
             return self._sides()
-        return reduced_sides(height, width, self.shorter_side)
-
-
-def reduced_sides(
-    height: int, width: int, shorter_side: float | None
-) -> tuple[int, int]:
-    """Returns the sides of an image whose shorter one is not above another."""
-    shorter = min(height, width)
-    if shorter_side is None or shorter <= shorter_side:
-        return height, width
-    ratio = shorter_side / shorter
-    return max(round(height * ratio), 1), max(round(width * ratio), 1)
+        shorter = min(height, width)
+        if self.shorter_side is None or shorter <= self.shorter_side:
+            return height, width
+        ratio = self.shorter_side / shorter
+        return max(round(height * ratio), 1), max(round(width * ratio), 1)
 
 
 def preprocessing_of(encoder: Any) -> Preprocessing | None:
     """Returns how an encoder's images must be cut, `None` if it is unknown.
 
-    The encoder has an `ExpectedPreprocessing` layer, at any depth, such as
-    `build_encoder(..., preprocessing=...)` adds; two that disagree are a
-    `ValueError`.
+    An `ExpectedPreprocessing` layer at any depth says it; `ValueError` for two
+    that disagree.
     """
     # The outermost comes first.
     layers = [

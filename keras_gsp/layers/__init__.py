@@ -1,7 +1,6 @@
 """Keras layers: poolings, proxies, class embeddings, memory, whitening."""
 
-from keras_gsp.layers.class_embeddings import ClassEmbeddings
-from keras_gsp.layers.class_proxies import ClassProxies
+from keras_gsp.layers.class_proxies import ClassEmbeddings, ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.layers.pooling.attention_poolings import (
     AttentionPooling,

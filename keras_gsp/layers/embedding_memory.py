@@ -33,8 +33,8 @@ class EmbeddingMemory(ConfiguredLayer):
 
     Call arguments:
         embeddings: (batch, embedding_size).
-        labels: (batch,) or (batch, 1), integers or whole floats. Stored as
-            int64; as int32 on JAX unless `jax_enable_x64` is set.
+        labels: (batch,) or (batch, 1), integers. Stored as int64; as int32 on
+            JAX unless `jax_enable_x64` is set.
         training: bool, whether to store the batch. Otherwise the memory does
             not change, and no slot is excluded as a sample's own.
 
@@ -44,8 +44,8 @@ class EmbeddingMemory(ConfiguredLayer):
         boolean (batch, capacity).
 
     Raises:
-        TypeError: labels that are strings.
-        ValueError: a batch larger than the memory or labels that are not whole
+        TypeError: labels that are no integers.
+        ValueError: a batch larger than the memory
             (`tf.errors.InvalidArgumentError` in a TensorFlow graph).
 
     Example:
@@ -101,7 +101,7 @@ class EmbeddingMemory(ConfiguredLayer):
         self, embeddings: Tensor, labels: Tensor, training: bool | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Stores a batch in training, and returns the memory."""
-        labels = self._as_integers(labels)
+        labels = ops.cast(flat_labels(labels), self.labels.dtype)
         embeddings = ops.convert_to_tensor(embeddings)
         check_same_length(labels, embeddings)
         slots = ops.arange(self.capacity, dtype="int32")
@@ -153,16 +153,6 @@ class EmbeddingMemory(ConfiguredLayer):
         )
         self.num_steps.assign(self.num_steps + 1)
         return slots
-
-    def _as_integers(self, labels):
-        labels = flat_labels(labels)
-        integers = ops.cast(labels, self.labels.dtype)
-        return require(
-            integers,
-            ops.all(ops.cast(integers, labels.dtype) == labels),
-            "`labels` must be whole numbers.",
-            labels=labels,
-        )
 
     def _add_state(self, name, shape, dtype):
         return self.add_weight(

@@ -13,23 +13,10 @@ from keras_gsp.ops.normalization import check_normalization, normalize
 class EmbeddingNormalization(ConfiguredLayer):
     """Normalizes embeddings to the unit sphere or into the unit ball.
 
-    The output is float32 under every mixed policy: eight bits of mantissa are
-    too few to rank neighbors.
-
-    Args:
-        normalization: `"l2"` (default), `x / |x|`; `"ball"`, `x / max(1,
-            |x|)`, the choice of the chance constrained programming papers; or
-            `None`, no change.
-
-    Example:
-        ```python
-        from keras_gsp.layers.embedding_normalization import (
-            EmbeddingNormalization,
-        )
-
-        layer = EmbeddingNormalization("ball")
-        assert np.allclose(layer(np.array([[3.0, 4.0]])), [[0.6, 0.8]])
-        ```
+    `"l2"` (default): x / |x|. `"ball"`: x / max(1, |x|), the choice of the
+    chance constrained programming papers. `None`: no change. The output is
+    float32 under every mixed policy: eight bits of mantissa are too few to
+    rank neighbors.
     """
 
     def __init__(self, normalization: str | None = "l2", **kwargs: Any) -> None:

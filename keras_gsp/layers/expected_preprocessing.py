@@ -9,18 +9,11 @@ from keras_gsp._configured import ConfiguredLayer
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
 class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
-    """Records how images are resized and cropped; changes nothing.
+    """Passes images on and records how they must be cut.
 
-    The record is saved with the encoder. Indexes and exports read it, so that
-    gallery and queries are prepared alike.
-    `build_encoder(..., preprocessing=...)` adds this layer; in another encoder
-    call it once, on the image or any features.
-
-    Args:
-        preprocessing: `gsp.data.Preprocessing`, or `None`: images as they
-            are, whole; `TypeError` for another.
-        shorter_side: of whole images, in pixels: larger ones are reduced to
-            it. `None`: none is.
+    `build_encoder(..., preprocessing=...)` adds it, so that the
+    `gsp.data.Preprocessing` is saved with the encoder; `None` in a model that
+    resizes images itself, of whatever size, `shorter_side` pixels at most.
     """
 
     def __init__(

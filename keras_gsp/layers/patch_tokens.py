@@ -31,14 +31,14 @@ class PatchTokens(ConfiguredLayer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, tokens - prefix_tokens, channels)."""
-        batch, tokens, channels = shape = _of_tokens(input_shape)
+        batch, tokens, channels = input_shape
         if tokens is None:
-            return shape
+            return batch, tokens, channels
         if tokens <= self.prefix_tokens:
             raise ValueError(
                 "There must be tokens after the first `prefix_tokens`. "
                 f"Received: prefix_tokens={self.prefix_tokens}, tokens of "
-                f"shape {shape}."
+                f"shape {tuple(input_shape)}."
             )
         return batch, tokens - self.prefix_tokens, channels
 
@@ -70,7 +70,6 @@ class TokenGrid(ConfiguredLayer):
 
     def call(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         _check_no_mask(tokens, mask)
-        _of_tokens(tokens.shape)
         patches = tokens[:, self.prefix_tokens :]
         # The batch size, not -1: surplus tokens must not become images.
         shape = (ops.shape(tokens)[0], *self.grid_shape, tokens.shape[-1])
@@ -97,12 +96,3 @@ def _check_no_mask(tokens, mask):
             f"masked tokens of shape {tuple(tokens.shape)}. Pool them as a "
             "sequence."
         )
-
-
-def _of_tokens(shape):
-    if len(shape) != 3:
-        raise ValueError(
-            "Tokens must have shape (batch, tokens, channels). Received: "
-            f"shape {tuple(shape)}."
-        )
-    return tuple(shape)

@@ -25,10 +25,9 @@ class Whitening(ConfiguredLayer):
 
     - without labels, PCA whitening: S = C; the kernel has the `size`
       directions of largest variance, each divided by its standard deviation;
-    - with labels or pairs, learned whitening: S is the covariance within
-      classes, or half that of the differences of matching pairs; the kernel
-      is P times the `size` leading eigenvectors of :math:`P^\top C P`.
-      Directions in which a class varies count little.
+    - with labels, learned whitening: S is the covariance within classes; the
+      kernel is P times the `size` leading eigenvectors of
+      :math:`P^\top C P`. Directions in which a class varies count little.
 
     Shrinkage s replaces S by :math:`(1 - s) S + s\, \mathrm{tr}(S) / d\, I`.
     At s = 1 both are plain PCA: a rotation, then the first `size` columns.
@@ -101,13 +100,7 @@ class Whitening(ConfiguredLayer):
         kernel = ops.cast(self.kernel, embeddings.dtype)
         return normalize(full_matmul(centered, kernel), self.normalization)
 
-    def adapt(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None = None,
-        *,
-        pairs: Tensor | None = None,
-    ) -> None:
+    def adapt(self, embeddings: Tensor, labels: Tensor | None = None) -> None:
         """Fits mean and kernel to embeddings, in float64.
 
         Args:
@@ -115,23 +108,21 @@ class Whitening(ConfiguredLayer):
                 of a call are.
             labels: (samples,), numbers or strings, for learned whitening.
                 Default `None`: PCA whitening.
-            pairs: (pairs, 2), positions of matching samples, in place of
-                labels.
 
         Raises:
-            ValueError: arguments that are not so, or both labels and pairs;
-                without shrinkage, too few samples or directions without
-                variance; no class of two samples.
+            ValueError: arguments that are not so; without shrinkage, too few
+                samples or directions without variance; no class of two
+                samples.
         """
         rows = checked_embeddings(embeddings).astype("float64")
         if not self.built:
             self.build(rows.shape)
         mean = rows.mean(axis=0)
         total = _covariance(rows - mean, len(rows) - 1)
-        if labels is None and pairs is None:
+        if labels is None:
             kernel = self._inverse_root(total, len(rows) - 1, self.size)
         else:
-            residuals, rank = _residuals(rows, labels, pairs)
+            residuals, rank = _residuals(rows, labels)
             within = _covariance(residuals, rank)
             inverse = self._inverse_root(within, rank, rows.shape[1])
             kernel = inverse @ _leading(inverse.T @ total @ inverse)[1]
@@ -178,25 +169,8 @@ def _leading(matrix):
     return values[::-1], vectors[:, ::-1]
 
 
-def _residuals(rows, labels, pairs):
+def _residuals(rows, labels):
     """Deviations within classes, and their degrees of freedom."""
-    if labels is not None and pairs is not None:
-        raise ValueError(
-            "Only one of `labels` and `pairs` can be given. Received both."
-        )
-    if pairs is not None:
-        pairs = ops.convert_to_numpy(pairs)
-        is_position = pairs.dtype.kind in "iu" and pairs.size > 0
-        is_position &= pairs.shape[1:] == (2,)
-        if not is_position or pairs.min() < 0 or pairs.max() >= len(rows):
-            raise ValueError(
-                "`pairs` must have shape (pairs, 2), positions in [0, "
-                f"{len(rows)}). Received: shape {pairs.shape}, dtype "
-                f"{pairs.dtype}."
-            )
-        # The difference of two samples has twice their variance.
-        differences = rows[pairs[:, 0]] - rows[pairs[:, 1]]
-        return differences / np.sqrt(2.0), len(pairs)
     names, classes = np.unique(
         checked_labels(labels, len(rows)), return_inverse=True
     )

@@ -2,11 +2,15 @@
 
 from keras_gsp.losses.contrastive import ContrastiveLoss, CosineContrastiveLoss
 from keras_gsp.losses.cross_batch import CrossBatchLoss
-from keras_gsp.losses.info_nce import NTXentLoss, SupConLoss
+from keras_gsp.losses.hinges import MarginLoss, TripletLoss
 from keras_gsp.losses.list_wise import RecallAtKLoss, SmoothAPLoss
-from keras_gsp.losses.margin import MarginLoss
 from keras_gsp.losses.matryoshka import MatryoshkaLoss
-from keras_gsp.losses.pair_weighting import CircleLoss, MultiSimilarityLoss
+from keras_gsp.losses.pair_weighting import (
+    CircleLoss,
+    MultiSimilarityLoss,
+    NTXentLoss,
+    SupConLoss,
+)
 from keras_gsp.losses.proxy_anchor import ProxyAnchorLoss
 from keras_gsp.losses.proxy_softmax import (
     ArcFaceLoss,
@@ -16,7 +20,6 @@ from keras_gsp.losses.proxy_softmax import (
     ProxyNCALoss,
     SoftTripleLoss,
 )
-from keras_gsp.losses.triplet import TripletLoss
 from keras_gsp.losses.zero_shot import ZeroShotLoss
 
 __all__ = [

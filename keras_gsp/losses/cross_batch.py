@@ -10,7 +10,6 @@ from keras_gsp._checks import check_positive, check_seed
 from keras_gsp._labels import host_numbers
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import Regularizer, StepParts
-from keras_gsp.losses.pairwise import nan_if_unlabeled
 from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import (
     check_same_length,
@@ -95,7 +94,7 @@ class CrossBatchLoss(Regularizer):
         Raises:
             TypeError: labels that are neither integers nor strings,
                 `first_half` not boolean, a proxy loss.
-            ValueError: labels that are NaN, wrong shapes.
+            ValueError: wrong shapes.
         """
         if self.pair_loss.needs:
             raise TypeError(
@@ -104,7 +103,6 @@ class CrossBatchLoss(Regularizer):
                 f"pair_loss={self.pair_loss!r}."
             )
         labels = flat_labels(host_numbers(labels))
-        embeddings = nan_if_unlabeled(embeddings, labels)
         labels = first_occurrences(labels)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)
         parts = StepParts(labels=labels, embeddings=embeddings)

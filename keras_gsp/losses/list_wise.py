@@ -48,9 +48,7 @@ class ListLoss(PairLoss):
         reference counts as a positive one, `counted` 1 for those in the list,
         else 0. The term of an anchor without positives must be finite.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must define `list_terms`."
-        )
+        raise NotImplementedError
 
     def anchor_terms(
         self,

@@ -105,9 +105,6 @@ class MatryoshkaLoss(MetricLoss):
             lambda m: self.loss(labels, embeddings[:, :m], sample_weight),
         )
 
-    def checked_labels(self, labels: Tensor) -> Tensor:
-        return self.loss.checked_labels(labels)
-
     def training_loss(self, parts: StepParts) -> Tensor:
         loss = self.loss.training_loss
         return self._sum(parts.embeddings, lambda m: loss(_truncated(parts, m)))

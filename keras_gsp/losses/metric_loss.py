@@ -9,7 +9,6 @@ from keras import ops
 
 from keras_gsp._configured import Configured, arguments_of
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.labels import flat_labels
 from keras_gsp.ops.precision import exact_mean
 
 
@@ -43,7 +42,7 @@ class StepParts:
     Under `tf.distribute` they are those of the global batch.
 
     Args:
-        labels: (batch,), or as `loss.checked_labels` returned them.
+        labels: (batch,), integers.
         embeddings: (batch, embedding_size), the encoder's output.
         histograms: (batch, num_prototypes).
         pooled: (batch, embedding_size), the pooled features before
@@ -105,10 +104,6 @@ class MetricLoss(Configured, keras.losses.Loss):
                 f"{', '.join(known)}. Received: {name}={kwargs[name]!r}."
             )
         return super().__new__(cls)
-
-    def checked_labels(self, labels: Tensor) -> Tensor:
-        """Returns labels as this loss takes them: (batch,) numbers."""
-        return flat_labels(labels)
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss of a training step, a scalar."""

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import (
@@ -13,7 +12,6 @@ from keras_gsp._checks import (
     check_interval,
     check_seed,
     known_to_differ,
-    require,
 )
 from keras_gsp._labels import host_numbers, numbered_together
 from keras_gsp._tensor import Tensor
@@ -126,9 +124,7 @@ class PairLoss(MetricLoss):
 
         Raises:
             TypeError: labels that are neither integers nor strings.
-            ValueError: wrong shapes, an empty batch, fractions or NaN. A NaN
-                label in a TensorFlow graph is an
-                `InvalidArgumentError`; under XLA the loss is NaN.
+            ValueError: wrong shapes, an empty batch, fractions or NaN.
         """
         # Keras casts labels to float32, where large ids would collide.
         pairs, embeddings = self._checked_pairs(labels, embeddings)
@@ -242,9 +238,7 @@ class PairLoss(MetricLoss):
         Returns:
             (batch,), whose mean is the loss.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must define `anchor_terms`."
-        )
+        raise NotImplementedError
 
     def _checked_pairs(self, labels, embeddings):
         """The pairs of a batch of unchecked labels, and its embeddings."""
@@ -257,7 +251,7 @@ class PairLoss(MetricLoss):
         embeddings = _checked_embeddings(embeddings, "embeddings")
         check_same_length(labels, embeddings)
         check_not_empty(embeddings, "embeddings")
-        return labels, nan_if_unlabeled(embeddings, labels)
+        return labels, embeddings
 
     def _within(self, labels, embeddings):
         """The loss of a batch of checked labels."""
@@ -289,24 +283,6 @@ class PairLoss(MetricLoss):
             mined = mine(embeddings, references, pairs, self.seed)
             pairs = PairWeights(*map(ops.stop_gradient, mined))
         return self.anchor_terms(embeddings, references, *pairs)
-
-
-def nan_if_unlabeled(embeddings: Tensor, labels: Tensor) -> Tensor:
-    """Raises `ValueError` if a class label is NaN.
-
-    In a TensorFlow graph that is an `InvalidArgumentError`. XLA cannot raise:
-    there all embeddings become NaN.
-    """
-    if not keras.backend.is_float_dtype(labels.dtype):
-        return embeddings
-    is_nan = ops.any(ops.isnan(labels))
-    embeddings = require(
-        embeddings,
-        ops.logical_not(is_nan),
-        "`labels` must not be NaN.",
-        labels=labels,
-    )
-    return ops.where(is_nan, float("nan"), embeddings)
 
 
 def _is_self(embeddings):

@@ -46,7 +46,7 @@ class ProxyLoss(MetricLoss):
 
         Args:
             labels: (batch,) or (batch, 1), class numbers in
-                [0, num_classes), integers or floats.
+                [0, num_classes).
             similarities: (batch, num_classes, proxies_per_class), cosines.
             sample_weight: (batch,), multiplies the term of its sample.
 
@@ -72,18 +72,18 @@ class ProxyLoss(MetricLoss):
 
     def call(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns the term of each sample, (batch,), whose mean is the loss."""
+        labels = ops.cast(labels, "int32")  # Keras has cast it to float32.
         return self._known_terms(self.sample_terms, labels, similarities)
 
     def validation_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss between batch and proxies, a scalar."""
-        similarities = parts.proxies(parts.embeddings)
-        return exact_mean(self.call(parts.labels, similarities))
+        return self._loss_of(self.sample_terms, parts)
 
     def inside_loss(self, parts: StepParts, is_inside: Tensor) -> Tensor:
         """Returns the loss of the samples inside alone, 0 without any."""
-        terms = partial(self.inside_terms, is_inside=is_inside)
-        similarities = parts.proxies(parts.embeddings)
-        return exact_mean(self._known_terms(terms, parts.labels, similarities))
+        return self._loss_of(
+            partial(self.inside_terms, is_inside=is_inside), parts
+        )
 
     def sample_terms(self, labels: Tensor, similarities: Tensor) -> Tensor:
         """Returns one term per sample, (batch,); defined by each subclass.
@@ -91,9 +91,7 @@ class ProxyLoss(MetricLoss):
         `labels`: (batch,), int32, in [0, num_classes). `similarities`: (batch,
         num_classes, proxies_per_class), float32 or float64.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} must define `sample_terms`."
-        )
+        raise NotImplementedError
 
     def inside_terms(
         self, labels: Tensor, similarities: Tensor, is_inside: Tensor
@@ -104,6 +102,10 @@ class ProxyLoss(MetricLoss):
         """
         terms = self.sample_terms(labels, similarities)
         return shares_of_mean_over(terms, is_inside)
+
+    def _loss_of(self, terms, parts):
+        similarities = parts.proxies(parts.embeddings)
+        return exact_mean(self._known_terms(terms, parts.labels, similarities))
 
     def _known_terms(self, terms, labels, similarities):
         similarities = at_least_float32(similarities)

@@ -23,8 +23,7 @@ def paired_difference(
     """Measures how much better encoder a is than b, with an interval.
 
     Both encoders answer the same queries, and the difference is taken query
-    by query. Queries of one class are not independent, and training varies
-    with its seed: the interval covers other classes and other seeds; with the
+    by query. The interval covers other classes and other seeds; with the
     scores of a single seed, other classes only.
 
     With `D_sq` the difference of query q under seed s, `n_sc` the queries of
@@ -161,23 +160,15 @@ def _interval(sums, counts, confidence):
 
 def _rows_of_seeds(scores, name):
     """Returns one float64 array of scores for each seed."""
-    is_list = isinstance(scores, Sequence) and not isinstance(scores, str)
-    if not (is_list and len(scores) and np.ndim(scores[0]) > 0):
-        scores = np.asarray(scores)
-        scores = scores[None] if scores.ndim == 1 else scores
-    rows = [np.asarray(row, "float64") for row in scores]
-    shapes = [row.shape for row in rows]
-    if not rows or any(len(shape) != 1 for shape in shapes):
+    seeds = scores if len(scores) and np.ndim(scores[0]) else [scores]
+    rows = [np.asarray(row, "float64") for row in seeds]
+    if any(row.ndim != 1 or np.isinf(row).any() for row in rows):
         raise ValueError(
-            f"`{name}` must have shape (queries,) or (seeds, queries), or be "
-            f"a list with one (queries,) for each seed. Received: {shapes}."
+            f"`{name}` must be finite or NaN, (queries,) or (seeds, queries), "
+            "or a list with one (queries,) for each seed. Received: "
+            f"{[row.shape for row in rows]}, "
+            f"{sum(int(np.isinf(row).sum()) for row in rows)} infinite."
         )
-    for row in rows:
-        if np.isinf(row).any():
-            raise ValueError(
-                f"`{name}` must be finite, or NaN where a query has no score. "
-                f"Received: {int(np.isinf(row).sum())} infinite scores."
-            )
     return rows
 
 

@@ -1,7 +1,7 @@
 """Ranks of a query's positives in exact rankings of a gallery.
 
 Most scores need only the nearest items of a query: `ops.neighbors` finds them.
-The mAP and very deep rankings sort the whole gallery by products instead.
+Very deep rankings sort the whole gallery by products instead.
 """
 
 from collections.abc import Iterator
@@ -59,30 +59,23 @@ def positive_ranks(
     embeddings: np.ndarray,
     gallery: np.ndarray,
     relevance: Relevance,
-    *,
     at_least: int = 1,
-    is_complete: bool = False,
 ) -> Iterator[Hits]:
     """Yields queries and ranks of their positives, sorted by query and rank.
 
-    Rankings are by Euclidean distance; equal distances are ordered by
-    position. Each is as deep as the query has positives, at least `at_least`;
-    all of the gallery if `is_complete`. A gallery that is the queries' own
-    begins with them. All hits of a query are in one part.
-
-    Last in each part are the queries with a tie: of a positive and a negative
-    with equal embeddings, one of them in that ranking, the order decides.
+    Rankings are by Euclidean distance; equal distances are ordered by position.
+    Each is as deep as the query has positives, at least `at_least`. A gallery
+    that is the queries' own begins with them. Last in each part are the queries
+    with a tie: of a positive and a negative with equal embeddings, one of them
+    in that ranking, the order decides.
     """
     counts, removed = relevance.num_positives, relevance.num_removed
     depths = np.maximum(counts, at_least)
     order = np.argsort(depths, kind="stable")
     order = order[counts[order] > 0]
     is_deep = depths[order] + removed > max(1, len(gallery) // DEEP_SHARE)
-    is_deep |= is_complete
     queries, items, _ = moved_to_origin(embeddings, gallery)
     distinct = distinct_rows(items)
-    if is_complete:
-        depths = np.full(len(depths), len(gallery))
     settings = depths, relevance
     yield from _nearest_ranks(
         queries, items, distinct[1], order[~is_deep], *settings
@@ -141,7 +134,9 @@ def _complete_ranks(queries, gallery, distinct, order, depths, relevance):
     # Identical items share one column of a product, hence one distance; two
     # columns of a blocked product may differ in the last bit.
     first, places = distinct
-    items, halves = _with_halves(gallery[first])
+    items = gallery[first]
+    halves = np.square(items, dtype="float64").sum(axis=1) / 2
+    halves = halves.astype(items.dtype)
     step = max(1, min(1024, BLOCK_NUMBERS // len(gallery)))
     for start in range(0, len(order), step):
         for rows in np.array_split(order[start : start + step], 2):
@@ -150,11 +145,6 @@ def _complete_ranks(queries, gallery, distinct, order, depths, relevance):
                 yield ranks_by_distance(
                     distances[:, places], rows, relevance, depths, places
                 )
-
-
-def _with_halves(rows):
-    halves = np.square(rows, dtype="float64").sum(axis=1) / 2
-    return rows, halves.astype(rows.dtype)
 
 
 def ranks_by_distance(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp._checks import is_integer
+from keras_gsp._checks import check_count
 from keras_gsp._embeddings import searched_sides
 from keras_gsp.metrics.rankings import Relevance, positive_ranks
 
@@ -21,11 +21,9 @@ def retrieval_scores(
     gallery_embeddings: Any = None,
     gallery_labels: Any = None,
     recall_at: Sequence[int] = (1, 2, 4, 8),
-    map_at: Sequence[int] = (),
-    average_precision: bool = False,
     per_query: bool = False,
 ) -> dict[str, Any]:
-    """Scores a retrieval exactly: P@1, P@R, MAP@R, Recall@k, mAP and CMC.
+    """Scores a retrieval exactly: P@1, P@R, MAP@R and Recall@k (CMC).
 
     Each query ranks the gallery by Euclidean distance between the embeddings
     as given (nothing is normalized). With `R` the number of gallery items of
@@ -36,8 +34,6 @@ def retrieval_scores(
     P@R      = positives among the first R / R
     MAP@R    = 1 / R * sum over i <= R, i-th neighbor correct, of P@i
     Recall@k = 1 if there is a positive among the first k, else 0
-    mAP@k    = 1 / min(k, R) * sum over i <= k, i-th neighbor correct, of P@i
-    mAP      = 1 / R * sum over all i, i-th neighbor correct, of P@i
     ```
 
     and every score is the mean over the queries with a positive. `P@i` is the
@@ -46,9 +42,8 @@ def retrieval_scores(
 
     Without a gallery the queries search each other, and each is removed from
     its own ranking by its position: an identical copy elsewhere stays in.
-    Equal distances are ordered by position in the gallery, and identical
-    gallery items always have equal distances. The order is decided in float64.
-    Memory: a few times 64 MB.
+    Equal distances are ordered by position in the gallery. The order is decided
+    in float64, in a few times 64 MB of memory.
 
     Args:
         embeddings: (queries, size), finite.
@@ -57,22 +52,18 @@ def retrieval_scores(
             their own gallery.
         gallery_labels: (gallery,), the labels of a gallery.
         recall_at: the k of each Recall@k, at least 1; beyond the gallery: all.
-        map_at: the k of each mAP@k, at least 1.
-        average_precision: whether to rank the whole gallery for the mAP,
-            which takes several times as long.
         per_query: whether to return the scores of each query too, for
             `paired_difference`.
 
     Returns:
         A dict of Python numbers: `precision_at_1`, `precision_at_r`,
-        `map_at_r`, one `recall_at_<k>` and one `map_at_<k>` for each k, and
-        `mean_average_precision` if requested, all in [0, 1]; `tied_queries`,
-        the share of queries whose score the order of the gallery decides: a
-        negative follows or precedes a positive with an equal embedding;
-        `num_queries`, the scored queries, and `num_dropped`, those without a
-        positive, of which a warning tells if the gallery lacks their classes.
-        `"per_query"` maps each score to an array (queries,), NaN without a
-        positive.
+        `map_at_r` and one `recall_at_<k>` for each k, all in [0, 1];
+        `tied_queries`, the share of queries whose score the order of the
+        gallery decides: a negative follows or precedes a positive with an
+        equal embedding; `num_queries`, the scored queries, and `num_dropped`,
+        those without a positive, of which a warning tells if the gallery lacks
+        their classes. `"per_query"` maps each score to an array (queries,),
+        NaN without a positive.
 
     Raises:
         TypeError: labels that are neither integers nor strings, or of
@@ -92,11 +83,9 @@ def retrieval_scores(
     Reference: Musgrave et al., "A metric learning reality check", 2020,
     section 3.2.
     """
-    measures: dict[str, Any] = {
-        "recall_at": _checked_ranks(recall_at, "recall_at"),
-        "map_at": _checked_ranks(map_at, "map_at"),
-        "average_precision": average_precision,
-    }
+    recall_at = tuple(dict.fromkeys(recall_at))
+    for k in recall_at:
+        check_count(recall_at=k)
     sides = searched_sides(
         embeddings, labels, gallery_embeddings, gallery_labels
     )
@@ -104,42 +93,29 @@ def retrieval_scores(
         sides.codes, sides.gallery_codes, sides.is_own_gallery
     )
     counts = relevance.num_positives
-    _check_has_positive(counts)
-    if not sides.is_own_gallery:
-        warn_of_copies(_num_copies(sides), len(counts))
-        _warn_of_lost_classes(counts)
-    hits = positive_ranks(
-        sides.embeddings,
-        sides.gallery,
-        relevance,
-        at_least=max([1, *measures["recall_at"], *measures["map_at"]]),
-        is_complete=average_precision,
-    )
-    rows = _rows_of_hits(hits, counts, **measures)
-    scores = _means(rows, counts)
-    if per_query:
-        scores["per_query"] = rows
-    return scores
-
-
-def _check_has_positive(counts):
     if not counts.any():
         raise ValueError(
             "`labels` must give at least one query a positive: a gallery item "
             "of the same class other than itself. Received: "
             f"{len(counts)} queries, none with a positive."
         )
-
-
-def _warn_of_lost_classes(counts):
-    lost = int((counts == 0).sum())
-    if lost:
-        warnings.warn(
-            f"{lost:,} of {len(counts):,} queries have no item of their class "
-            "in the gallery. They are left out, and scores without them may "
-            "be higher.",
-            stacklevel=3,
-        )
+    if not sides.is_own_gallery:
+        warn_of_copies(_num_copies(sides), len(counts))
+        if lost := int((counts == 0).sum()):
+            warnings.warn(
+                f"{lost:,} of {len(counts):,} queries have no item of their "
+                "class in the gallery. They are left out, and scores without "
+                "them may be higher.",
+                stacklevel=2,
+            )
+    hits = positive_ranks(
+        sides.embeddings, sides.gallery, relevance, max([1, *recall_at])
+    )
+    rows = _rows_of_hits(hits, counts, recall_at)
+    scores = _means(rows, counts)
+    if per_query:
+        scores["per_query"] = rows
+    return scores
 
 
 def _num_copies(sides):
@@ -170,7 +146,7 @@ def warn_of_copies(count: int, num_queries: int) -> None:
         )
 
 
-def _rows_of_hits(hits, num_positives, **measures):
+def _rows_of_hits(hits, num_positives, recall_at):
     """Returns the scores of each query, NaN without a positive."""
     rows: dict[str, np.ndarray] = {}
     is_tied = np.where(num_positives > 0, 0.0, np.nan)
@@ -178,7 +154,7 @@ def _rows_of_hits(hits, num_positives, **measures):
         is_tied[tied] = 1.0
         found, local = np.unique(queries, return_inverse=True)
         part = ranked_scores(
-            local.reshape(-1), ranks, num_positives[found], **measures
+            local.reshape(-1), ranks, num_positives[found], recall_at
         )
         for name, values in part.items():
             # A query without a hit scores 0.
@@ -199,24 +175,11 @@ def _means(rows, num_positives):
     return scores | {"num_queries": num_queries, "num_dropped": num_dropped}
 
 
-def _checked_ranks(ranks, name):
-    ranks = tuple(ranks)
-    if not all(is_integer(k, least=1) for k in ranks):
-        raise ValueError(
-            f"`{name}` must hold integers of at least 1. "
-            f"Received: {name}={ranks}."
-        )
-    return tuple(dict.fromkeys(int(k) for k in ranks))
-
-
 def ranked_scores(
     queries: np.ndarray,
     ranks: np.ndarray,
     num_positives: np.ndarray,
-    *,
     recall_at: Sequence[int] = (),
-    map_at: Sequence[int] = (),
-    average_precision: bool = False,
 ) -> dict[str, np.ndarray]:
     """Computes the scores of queries, 0 without a hit, from ranks of positives.
 
@@ -248,10 +211,4 @@ def ranked_scores(
     }
     for k in recall_at:
         scores[f"recall_at_{k}"] = mean(ones, is_first & (ranks <= k), 1)
-    for k in map_at:
-        size = np.minimum(positives, k)
-        scores[f"map_at_{k}"] = mean(precisions, ranks <= k, size)
-    if average_precision:
-        every = mean(precisions, ranks > 0, positives)
-        scores["mean_average_precision"] = every
     return scores

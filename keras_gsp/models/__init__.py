@@ -1,16 +1,15 @@
 """Encoders, and the model that trains them."""
 
-from keras_gsp.models.backbones.bn_inception import bn_inception
-from keras_gsp.models.backbones.bn_inception_weights import (
+from keras_gsp.models.backbones.bn_inception import (
+    bn_inception,
     load_bn_inception_weights,
 )
-from keras_gsp.models.encoder import build_encoder
+from keras_gsp.models.encoder import build_encoder, truncate_encoder
 from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.multi_view import MultiView
 from keras_gsp.models.projection_initialization import initialize_projection
 from keras_gsp.models.proxy_optimizer import proxy_optimizer
-from keras_gsp.models.truncated import truncate_encoder
 from keras_gsp.models.two_looks import TwoLooks
 
 __all__ = [

@@ -23,8 +23,7 @@ from keras_gsp._checks import require
 def split_into_chunks(batch: Any, num_chunks: int) -> Any:
     """Splits a nest of tensors into (num_chunks, batch / num_chunks, ...).
 
-    Chunk c takes samples c, c + n, ...: those of a class, which are neighbors
-    in a batch, spread over the chunks.
+    Chunk c takes samples c, c + n, ...: classes spread over the chunks.
     """
 
     def split(tensor):

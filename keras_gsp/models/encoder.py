@@ -5,17 +5,19 @@ import warnings
 from typing import Any
 
 import keras
+import numpy as np
+from keras import ops
 
 from keras_gsp._checks import check_choice, check_count, check_integer
-from keras_gsp._compat import mask_of
-from keras_gsp._encoding import input_of
+from keras_gsp._compat import mask_of, operation_of
+from keras_gsp._encoding import embedding_of, embedding_tensor, input_of
 from keras_gsp._tensor import Tensor
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
 from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 from keras_gsp.layers.patch_tokens import PatchTokens, TokenGrid
 from keras_gsp.models.lora import enable_lora
 from keras_gsp.ops.masked_reductions import kept_from_mask, zero_where_empty
-from keras_gsp.ops.normalization import check_normalization
+from keras_gsp.ops.normalization import check_normalization, normalize
 
 
 def build_encoder(
@@ -61,20 +63,17 @@ def build_encoder(
             number of tokens; the patches stay a sequence if these are unknown
             or the backbone masks tokens.
         pool_first: whether to pool the backbone's own features and project
-            the pooled vector, without a bias. Default `None`: as the pooling
-            is defined. Maximum, GeM, CroW, CBAM, DELF, SimPooling, SOLAR,
-            SMK, generalized max pooling and `GeneralizedSumPooling` with a
-            `power` pool what a ReLU leaves; before GSP, NetVLAD, OTK and
-            WELDON a 1x1 convolution projects the features. With `True`,
-            `GeneralizedSumPooling` matches projected features and pools the
-            backbone's: GeM + GSP of its paper.
+            the pooled vector, without a bias. `None`: as the pooling is
+            defined (`pools_first`): GeM, CroW, CBAM, DELF and others pool what
+            a ReLU leaves; before GSP, NetVLAD, OTK and WELDON a 1x1 convolution
+            projects the features. With `True`, `GeneralizedSumPooling` matches
+            projected features and pools the backbone's, as its GeM + GSP.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
             encoder; indexes and exports then crop images alike. Its `scale`
             and `offset` become a layer before the backbone.
         lora_rank: rank of low-rank factors (LoRA) that are trained in place of
             the backbone's weights, at least 1, for example 8. Freezes
-            `backbone` but for factors and biases of dense and attention
-            layers, embeddings and convolutions (not depthwise) whose kernels
+            `backbone` but for factors and biases of the layers whose kernels
             are larger than their factors; a backbone of keras-hub with
             attention chooses its queries and values. See `merge_lora`.
         name: name of the model.
@@ -334,3 +333,62 @@ def _full_precision():
     """float64 if the policy computes in it, otherwise float32."""
     compute_dtype = keras.config.dtype_policy().compute_dtype
     return "float64" if compute_dtype == "float64" else "float32"
+
+
+def truncate_encoder(encoder: keras.Model, size: int | None) -> keras.Model:
+    """Returns an encoder to the first coordinates, normalized again.
+
+    An encoder trained with `MatryoshkaLoss` loses little, and so does one that
+    ends in `Whitening` without labels; others do not order coordinates by
+    importance. Weights are shared.
+
+    Args:
+        encoder: functional or sequential model to embeddings, or to a dict
+            with `"embedding"`.
+        size: coordinates to keep, in [1, embedding_size]. `None`: all.
+
+    Returns:
+        A model to embeddings (batch, size); `encoder` itself for `None`.
+
+    Raises:
+        ValueError: a size outside its range.
+
+    Example:
+
+    ```python
+    encoder = keras.Sequential([keras.Input((8,)), keras.layers.Dense(6)])
+    small = gsp.models.truncate_encoder(encoder, 2)
+    assert small(np.ones((3, 8))).shape == (3, 2)
+    ```
+    """
+    if size is None:
+        return encoder
+    check_integer(least=1, truncate_to=size)
+    embedding = embedding_tensor(encoder)
+    if size > embedding.shape[-1]:
+        raise ValueError(
+            "`truncate_to` must be at most the embedding size, "
+            f"{embedding.shape[-1]}. Received: truncate_to={size}."
+        )
+    inputs = input_of(encoder)
+    if type(encoder).__name__ not in ("Functional", "Sequential"):
+        # A subclass, as `TwoLooks`, can only be saved as a whole.
+        inputs = keras.tree.map_structure(
+            lambda x: keras.Input(batch_shape=x.shape, dtype=x.dtype), inputs
+        )
+        embedding = embedding_of(encoder(inputs))
+    last = EmbeddingNormalization(
+        normalization_of(encoder), name="normalized_part", dtype=embedding.dtype
+    )
+    return keras.Model(inputs, last(embedding[:, :size]), name=encoder.name)
+
+
+def normalization_of(encoder: keras.Model) -> Any:
+    """Returns how an encoder normalizes its embeddings; `"l2"` if unknown."""
+    last = encoder.built and operation_of(embedding_tensor(encoder))
+    return getattr(last, "normalization", "l2")
+
+
+def truncated(embeddings: Any, size: int, normalization: Any) -> np.ndarray:
+    """Returns the first coordinates of embeddings, normalized again."""
+    return ops.convert_to_numpy(normalize(embeddings[:, :size], normalization))

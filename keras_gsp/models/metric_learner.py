@@ -1,7 +1,6 @@
 """The model that trains an encoder with any loss of this package."""
 
 from collections.abc import Iterable
-from itertools import compress
 from typing import Any, NamedTuple
 
 import keras
@@ -16,8 +15,7 @@ from keras_gsp._labeled_batches import first_labels
 from keras_gsp._labels import batch_labels, is_host, label_numbers
 from keras_gsp._processes import as_numpy
 from keras_gsp._tensor import Tensor
-from keras_gsp.layers.class_embeddings import ClassEmbeddings
-from keras_gsp.layers.class_proxies import ClassProxies
+from keras_gsp.layers.class_proxies import ClassEmbeddings, ClassProxies
 from keras_gsp.layers.embedding_memory import EmbeddingMemory
 from keras_gsp.losses.metric_loss import References, Regularizer, StepParts
 from keras_gsp.models.chunks import (
@@ -32,6 +30,7 @@ from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import (
     check_same_length,
     class_indices,
+    flat_labels,
     nan_without_row,
 )
 
@@ -81,8 +80,7 @@ class MetricLearner(Configured, keras.Model):
     Algorithm 1 (the printed sign is wrong).
 
     Outside training a pair loss is computed within the batch, so that unseen
-    classes work. Under
-    `tf.distribute` the loss sees the pairs of the global batch.
+    classes work. Under `tf.distribute` it sees the pairs of the global batch.
 
     Args:
         encoder: model from images to embeddings, or to a dictionary as of
@@ -103,13 +101,12 @@ class MetricLearner(Configured, keras.Model):
         batch_chunks: n, at least 1, divides the batch. Above 1 a step takes
             the gradient of the whole batch, up to rounding, with the memory
             of one n-th of it and a second forward pass; batch normalization
-            in training sees one chunk (samples c, c + n, ...) at a time.
-            Layers with an activity regularizer are refused, and PyTorch.
+            in training sees one chunk at a time. Layers with an activity
+            regularizer are refused, and PyTorch.
         log_regularizer_share: whether training logs `regularizer_share`, the
             mean over steps of `|r| / (|m| + |r|)`, with m and r the gradients
             of `(1 - w) L_metric` and `w L_regularizer` with respect to the
-            layer `"projection"` (all weights without such a layer). Near 0
-            the regularizer does nothing. Not on PyTorch.
+            layer `"projection"`, or all weights. On TensorFlow alone.
         **kwargs: `name` and other arguments of a Keras model.
 
     Raises:
@@ -185,15 +182,9 @@ class MetricLearner(Configured, keras.Model):
             self.encoder.build(input_shape)
         outputs = self.encoder.compute_output_shape(input_shape)
         shape = (None, embedding_of(outputs)[-1])
-        shapes: list[tuple[Any, Any]] = [
-            (self.proxies, shape),
-            (self.memory, shape),
-            (self.class_embeddings, (None,)),
-            (self.progress, None),
-        ]
-        for part, input_shape_of_part in shapes:
+        for part in (self.proxies, self.memory, self.progress):
             if part is not None and not part.built:
-                part.build(input_shape_of_part)
+                part.build(shape)
         if self.anchored is not None and not self.anchored.built:
             self.anchored.build_for(self.encoder.trainable_variables)
         if self.batch_chunks > 1:
@@ -234,8 +225,7 @@ class MetricLearner(Configured, keras.Model):
             self._numbers(data, None)
         # Keras would warn that it ignores its own default.
         is_data_set = isinstance(x, keras.utils.PyDataset)
-        is_data_set |= hasattr(x, "element_spec")
-        if is_data_set and len(args) < 7:
+        if (is_data_set or hasattr(x, "element_spec")) and len(args) < 7:
             kwargs.setdefault("shuffle", False)
         return super().fit(x, y, *args, **kwargs)
 
@@ -312,17 +302,6 @@ class MetricLearner(Configured, keras.Model):
                 self.regularizer_share.update_state(_gradient_share(*parts))
             return self.compute_metrics(x, y, outputs)
 
-    if _ON_JAX:
-
-        def train_step(  # type: ignore[misc]
-            self, state: Any, data: Any
-        ) -> Any:
-            """Takes Keras's step, with the regularizer's share if asked."""
-            if self.log_regularizer_share:
-                metrics = _metrics_with_share_on_jax(self, state, data)
-                state = (*state[:3], metrics)
-            return super().train_step(state, data)
-
     def compute_loss(
         self,
         x: Any = None,
@@ -372,7 +351,7 @@ class MetricLearner(Configured, keras.Model):
 
     def _step_parts(self, labels, outputs, training):
         """Returns what a loss may use, gathered from the replicas."""
-        labels = self.loss.checked_labels(labels)
+        labels = flat_labels(labels)
         embeddings = embedding_of(outputs)
         check_same_length(labels, embeddings)
         labels = _gather_replicas(labels)
@@ -472,14 +451,18 @@ class MetricLearner(Configured, keras.Model):
 
     def _check_weights(self):
         check_count(batch_chunks=self.batch_chunks)
-        usual = {"batch_chunks": 1, "log_regularizer_share": False}
-        for name, plain in usual.items():
-            value = getattr(self, name)
-            if value != plain and keras.backend.backend() == "torch":
-                raise ValueError(
-                    f"`{name}` needs TensorFlow or JAX. Received: "
-                    f"{name}={value} with KERAS_BACKEND=torch."
-                )
+        if self.batch_chunks > 1 and not (_ON_TENSORFLOW or _ON_JAX):
+            raise ValueError(
+                "`batch_chunks` needs TensorFlow or JAX. Received: "
+                f"batch_chunks={self.batch_chunks} with KERAS_BACKEND=torch."
+            )
+        is_measured = _ON_TENSORFLOW and self.regularizer is not None
+        if self.log_regularizer_share and not is_measured:
+            raise ValueError(
+                "`log_regularizer_share` needs a regularizer, and TensorFlow. "
+                f"Received: regularizer={self.regularizer!r} with "
+                f"KERAS_BACKEND={keras.backend.backend()}."
+            )
         check_interval("[0, 1]", regularizer_weight=self.regularizer_weight)
         for name in ("anchor_weight", "in_batch_weight"):
             if getattr(self, name) is not None:
@@ -493,17 +476,11 @@ class MetricLearner(Configured, keras.Model):
 
     def _check_regularizer(self):
         if self.regularizer is None:
-            if self.log_regularizer_share:
-                raise ValueError(
-                    "`log_regularizer_share` needs a regularizer. Received: "
-                    "log_regularizer_share=True, regularizer=None."
-                )
             return
         self._check_needs(self.regularizer)
         outputs = self.encoder.output if self.encoder.built else {}
-        if "histograms" in self.regularizer.needs and not isinstance(
-            outputs, dict
-        ):
+        needs = self.regularizer.needs
+        if "histograms" in needs and not isinstance(outputs, dict):
             raise ValueError(
                 'A regularizer needs an encoder that returns a "histogram". '
                 "Received: an encoder with one output. Build it with "
@@ -600,42 +577,6 @@ def _gradient_share(metric: Iterable, regularizer: Iterable) -> Tensor:
     metric_norm, norm = _norm(metric), _norm(regularizer)
     total = metric_norm + norm
     return norm / ops.where(total == 0.0, 1.0, total)
-
-
-def _metrics_with_share_on_jax(learner: Any, state: tuple, data: Any) -> list:
-    """Returns the metrics' variables, updated with the share of this step.
-
-    Keras's JAX step returns no gradients, so the forward pass is repeated
-    here; XLA merges the two. Arguments are those of `train_step`.
-    """
-    import jax
-
-    trainable, non_trainable, _, metrics = state
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-    measured = {id(variable) for variable in _measured_weights(learner.encoder)}
-    is_measured = [id(v) in measured for v in learner.trainable_variables]
-
-    def parts(values):
-        outputs, after = learner.stateless_call(
-            values, non_trainable, x, training=True
-        )
-        mapping = [*zip(learner.trainable_variables, values, strict=True)]
-        mapping += zip(learner.non_trainable_variables, after, strict=True)
-        with keras.StatelessScope(state_mapping=mapping):
-            loss = learner.step_loss(y, outputs)
-        return loss.metric, loss.regularizer
-
-    (metric, _), pull_back = jax.vjp(parts, trainable)
-    one, zero = ops.ones_like(metric), ops.zeros_like(metric)
-    # XLA computes those that are used.
-    share = _gradient_share(
-        compress(pull_back((one, zero))[0], is_measured),
-        compress(pull_back((zero, one))[0], is_measured),
-    )
-    mapping = list(zip(learner.metrics_variables, metrics, strict=True))
-    with keras.StatelessScope(state_mapping=mapping) as scope:
-        learner.regularizer_share.update_state(share)
-    return [scope.get_current_value(v) for v in learner.metrics_variables]
 
 
 def _norm(gradients):

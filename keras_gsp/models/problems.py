@@ -20,10 +20,8 @@ class AnchoredWeights(ConfiguredLayer):
     r"""Holds the anchors of chance constrained programming as its weights.
 
     The penalty is :math:`\frac{\lambda_k}{2} |\theta - \theta^*|^2` over all
-    anchored variables, its gradient :math:`\lambda_k (\theta - \theta^*)`.
-    :math:`\lambda_k` is 0 in the first problem, as in the reference code
-    (Algorithm 1 prints a pull to the start), and :math:`\lambda` in all
-    others.
+    anchored variables, its gradient :math:`\lambda_k (\theta - \theta^*)`, with
+    :math:`\lambda_k` 0 in the first problem, then :math:`\lambda`.
     """
 
     def __init__(self, weight: float, **kwargs: Any) -> None:

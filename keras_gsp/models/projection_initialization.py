@@ -32,10 +32,9 @@ def initialize_projection(
     r"""Starts the layer `"projection"` from learned whitening or PCA.
 
     A projection that starts at random loses most of what a pretrained
-    backbone knows, and training may not bring it back. From class labels and
-    the pooled features an encoder begins about where `Whitening` ends, without
-    labels about where the features are. Train it at a tenth of the learning
-    rate that a random start needs, or less.
+    backbone knows. From class labels and the pooled features an encoder begins
+    about where `Whitening` ends, without labels about where the features are.
+    Train it at a tenth of the learning rate of a random start, or less.
 
     The kernel is the one that `Whitening.adapt` fits to the pooled features,
     times a factor that gives its columns a mean square length of 1, as PCA's.
@@ -154,10 +153,6 @@ def _start(projection, pooled, labels, shrinkage):
 
 def _check_pooled(pooled, size):
     count, channels = pooled.shape
-    if not np.isfinite(pooled).all():
-        raise ValueError(
-            "Features of `images` must be finite. Received: NaN or infinity."
-        )
     most = min(channels, count - 1)
     if size > most:
         raise ValueError(

@@ -11,8 +11,7 @@ def proxy_optimizer(
 ) -> Any:
     r"""Builds an optimizer with separate learning rates for some weights.
 
-    The papers train proxies at 100 times the network's rate. A factor on
-    their gradients would have no effect with Adam, which normalizes it away.
+    The papers train proxies at 100 times the network's rate.
 
     Args:
         model: built model, a `MetricLearner` or any other.
@@ -44,7 +43,16 @@ def proxy_optimizer(
     model.compile(optimizer, loss=gsp.losses.ProxyNCALoss())
     ```
     """
-    _check_plain(optimizer)
+    wrappers = (
+        keras.optimizers.MultiOptimizer,
+        keras.optimizers.LossScaleOptimizer,
+    )
+    is_optimizer = isinstance(optimizer, keras.optimizers.Optimizer)
+    if isinstance(optimizer, wrappers) or not is_optimizer:
+        raise TypeError(
+            "`optimizer` must be a Keras optimizer that wraps no other. "
+            f"Received: optimizer={optimizer!r}."
+        )
     paths = [variable.path for variable in model.trainable_variables]
     # For Keras's `fullmatch` on the whole path of a variable.
     patterns = {name: r"(?:.*/)?" + re.escape(name) for name in learning_rates}
@@ -69,19 +77,6 @@ def _copy_with_rate(optimizer, name, learning_rate):
     config["name"] = f"{config['name']}_{name.replace('/', '_')}"
     config["learning_rate"] = learning_rate
     return type(optimizer).from_config(config)
-
-
-def _check_plain(optimizer):
-    wrappers = (
-        keras.optimizers.MultiOptimizer,
-        keras.optimizers.LossScaleOptimizer,
-    )
-    is_optimizer = isinstance(optimizer, keras.optimizers.Optimizer)
-    if isinstance(optimizer, wrappers) or not is_optimizer:
-        raise TypeError(
-            "`optimizer` must be a Keras optimizer that wraps no other. "
-            f"Received: optimizer={optimizer!r}."
-        )
 
 
 def _check_matches(patterns, paths):

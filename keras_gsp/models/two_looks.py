@@ -27,13 +27,10 @@ class TwoLooks(keras.Model):
 
     Resizes an image for the `first` encoder, places a box around the mass of
     its pooling weights, crops the box out of the image, and embeds the crop
-    with the `second` encoder. Give it images with more pixels than the
-    encoders take, so that the second look sees more. It costs two passes.
-
-    Boxes get no gradient; both looks do, so the model can be trained like any
-    encoder; on JAX in a `MetricLearner`, which compiles a step. For another
-    second encoder, train the first, train the second on `.crops(images)`, and
-    combine both here.
+    with the `second` encoder, in two passes. Give it images with more pixels
+    than the encoders take. Boxes get no gradient; both looks do (on JAX train
+    in a `MetricLearner`, which compiles a step). Another second encoder is
+    trained on `.crops(images)` first.
 
     Args:
         first: encoder with one pooling that has `pooling_weights`, such as

@@ -77,11 +77,6 @@ def covering_radius(
     Shapes are those of `greedy_k_center`, with at least one center.
     """
     pool, centers = _alike(pool, centers)
-    if not centers.shape[-2]:
-        raise ValueError(
-            "`centers` must hold at least one center. Received: shape "
-            f"{tuple(centers.shape)}."
-        )
     distances = _squared_distances_to_nearest(pool, centers)
     if mask is not None:
         distances = ops.where(ops.cast(mask, "bool"), distances, 0.0)

@@ -8,12 +8,18 @@ from keras_gsp._tensor import Tensor
 
 
 def flat_labels(labels: Tensor) -> Tensor:
-    """Returns labels (batch,) or (batch, 1) as a tensor (batch,).
+    """Returns integer labels (batch,) or (batch, 1) as a tensor (batch,).
 
-    Raises `ValueError` for any other shape.
+    `TypeError` for another type, `ValueError` for another shape.
     """
     labels = ops.convert_to_tensor(labels)
-    if keras.backend.standardize_dtype(labels.dtype) == "uint64":
+    dtype = keras.backend.standardize_dtype(labels.dtype)
+    if not keras.backend.is_int_dtype(dtype) and dtype != "bool":
+        raise TypeError(
+            "A tensor of `labels` must be integers. "
+            f"Received: dtype {dtype}; cast it, as floats may be NaN."
+        )
+    if dtype == "uint64":
         labels = ops.cast(labels, "int64")  # Keras compares as float32.
     if len(labels.shape) == 2 and labels.shape[-1] == 1:
         return labels[:, 0]
@@ -28,17 +34,15 @@ def flat_labels(labels: Tensor) -> Tensor:
 def class_indices(labels: Tensor, num_classes: int) -> Tensor:
     """Returns labels as int32 row numbers (batch,) in [0, num_classes).
 
-    A label that has no row, or is not whole, raises a `ValueError` where its
-    value is known, and an `InvalidArgumentError` in a TensorFlow graph. XLA
-    cannot raise: there it becomes -1, for which `rows_of` and
-    `nan_without_row` return NaN.
+    A label that has no row raises a `ValueError` where its value is known, and
+    an `InvalidArgumentError` in a TensorFlow graph. XLA cannot raise: there it
+    becomes -1, for which `rows_of` and `nan_without_row` return NaN.
     """
     labels = flat_labels(labels)
     indices = ops.cast(labels, "int32")
-    # Casting back shows what the cast lost: a fraction, or high bits.
-    is_exact = ops.cast(indices, labels.dtype) == labels
-    is_inside = (indices >= 0) & (indices < num_classes)
-    has_row = is_exact & is_inside
+    # Casting back shows whether the cast lost high bits.
+    has_row = ops.cast(indices, labels.dtype) == labels
+    has_row &= (indices >= 0) & (indices < num_classes)
     indices = require(
         indices,
         ops.all(has_row),
@@ -67,11 +71,8 @@ def same_class(labels: Tensor, reference_labels: Tensor) -> Tensor:
     }
     if len(dtypes) > 1:
         # Keras's common dtype of int64 is int32 on PyTorch.
-        has_float = "float" in "".join(dtypes)
-        dtype = "float64" if "float64" in dtypes else "float32"
-        dtype = dtype if has_float else "int64"
-        labels = ops.cast(labels, dtype)
-        reference_labels = ops.cast(reference_labels, dtype)
+        labels = ops.cast(labels, "int64")
+        reference_labels = ops.cast(reference_labels, "int64")
     return labels[:, None] == reference_labels[None, :]
 
 

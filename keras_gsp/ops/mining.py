@@ -1,7 +1,6 @@
 """Miners: new weights of the pairs of a batch, 0 for those they drop.
 
-d_ap and d_an are the Euclidean distances of an anchor to a positive and a
-negative, s is the inner product.
+d_ap and d_an: Euclidean distances of an anchor, s the inner product.
 """
 
 import math

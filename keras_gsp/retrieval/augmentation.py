@@ -43,9 +43,7 @@ class NeighborAugmentation(WithConfig):
     """Searches a gallery whose rows know their neighbors.
 
     Each row of the gallery is replaced by the weighted mean of itself and its
-    nearest rows, normalized, several times; a query takes part in each round
-    against that round's gallery. With the original beside it, photographs of
-    one thing that are alike in pairs alone find each other. It needs no
+    nearest rows, normalized, several times, and so is a query. It needs no
     labels, and pays where a thing has several photographs.
 
     As the `augmentation` of an index it decides the order of what is found.

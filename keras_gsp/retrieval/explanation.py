@@ -24,9 +24,8 @@ class Explanation:
             `similarity`.
         query_weights: (pairs, height, width) or (pairs, tokens), the query's
             pooling weights; sum to 1. `neighbor_weights`: the neighbor's.
-        query_maps: the shapes of the weights and `num_prototypes`, the share
-            of each weight that moves to each prototype. `neighbor_maps`: the
-            neighbor's.
+        query_maps: (..., num_prototypes), the share of each weight that moves
+            to each prototype. `neighbor_maps`: the neighbor's.
     """
 
     similarity: np.ndarray

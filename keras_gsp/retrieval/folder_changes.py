@@ -49,11 +49,7 @@ class FolderChanges:
 def folder_changes(
     known: Mapping[str, Any], present: Mapping[str, Any]
 ) -> FolderChanges:
-    """Compares the versions of embedded files with those that are there.
-
-    Both are from names to anything that changes with the content, such as the
-    `Version` of `image_versions`, or a checksum.
-    """
+    """Compares the versions, by name, of embedded files and of those there."""
     common = known.keys() & present.keys()
     changed = sorted(name for name in common if known[name] != present[name])
     return FolderChanges(

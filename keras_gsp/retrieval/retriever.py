@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from keras_gsp.data.decoding import MAX_PIXELS
-from keras_gsp.data.image_set import image_folder
+from keras_gsp.data.image_set import checked_boxes, image_folder
 from keras_gsp.data.listed_files import image_root
 from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.retrieval.augmentation import NeighborAugmentation
@@ -31,12 +31,14 @@ from keras_gsp.retrieval.index.faiss_index import FaissIndex
 from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.scann_index import ScannIndex
 from keras_gsp.retrieval.index.search_index import SearchIndex
-from keras_gsp.retrieval.saved_files import INDEX, verified_facts
 from keras_gsp.retrieval.serving.artefact_facts import (
+    MOST,
+    MOVED,
+    Canaries,
     exported_facts,
+    moves,
     write_facts,
 )
-from keras_gsp.retrieval.serving.canaries import MOST, MOVED, Canaries, moves
 from keras_gsp.retrieval.serving.export import export_retriever
 from keras_gsp.retrieval.serving.served_encoder import OK, ServedEncoder
 from keras_gsp.retrieval.space import check_space
@@ -45,6 +47,7 @@ from keras_gsp.retrieval.upgrade import (
     certified_map,
     index_for_upgrade,
 )
+from keras_gsp.storage.checksums import INDEX, verified_facts
 from keras_gsp.storage.whole import reading, whole_version
 
 ENCODER, GALLERY, VERSIONS = "encoder.keras", "index", "versions.json"
@@ -104,9 +107,7 @@ class Retriever:
         augmentation: NeighborAugmentation | None = None,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
-        self._served = ServedEncoder(
-            encoder, index, needs_tensorflow=False, max_pixels=max_pixels
-        )
+        self._served = ServedEncoder(encoder, index, max_pixels=max_pixels)
         self.max_pixels = max_pixels
         self.encoder, self.index = encoder, index
         if augmentation not in (None, index.augmentation):
@@ -234,10 +235,10 @@ class Retriever:
         """Adds photographs, or replaces those with the same ids.
 
         `files` are names of files, or ids of items to embed again. Those that
-        cannot be read are left out, with a warning that
-        names them; if all are, it is a `ValueError`. `labels` are by default
-        the names of their folders, `attributes` as for `upsert` of an index,
-        `boxes` the part of each, as for `search`.
+        cannot be read are left out, with a warning that names them; if all are,
+        it is a `ValueError`. `labels` are by default the names of their
+        folders, `attributes` as for `upsert` of an index, `boxes` the part of
+        each, as for `search`.
         """
         files = [files] if isinstance(files, str | Path) else list(files)
         if not files:
@@ -247,19 +248,18 @@ class Retriever:
             labels = [_label(name) for name in ids]
         nothing = np.zeros((len(ids), 1))
         columns = checked_items(nothing, labels, ids, attributes)[1]
-        versions = [_version(self._file(file)) for file in files]
+        states = [os.stat(self._file(file)) for file in files]
+        versions = [(state.st_size, state.st_mtime_ns) for state in states]
         rows, status = self._embedded(files, _boxes(boxes, len(files)))
         pairs = zip(ids, status, strict=True)
         bad = [f"{name} ({word})" for name, word in pairs if word != OK]
-        words = "; ".join(bad[:5])
+        text = (
+            f"{len(bad)} of {len(files)} cannot be read: {'; '.join(bad[:5])}"
+        )
         if len(bad) == len(files):
-            raise ValueError(
-                "`files` must hold an image that can be read. "
-                f"Received: {words}."
-            )
+            raise ValueError(f"`files` must hold an image. Received: {text}.")
         if bad:
-            text = f"{len(bad)} of {len(files)} files cannot be read: {words}"
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(f"Files are left out: {text}.", stacklevel=2)
         self._put(rows, status, columns)
         for name, word, version in zip(ids, status, versions, strict=True):
             self._versions.pop(name, None)
@@ -273,12 +273,11 @@ class Retriever:
     def sync(self, folder: str | Path | None = None) -> FolderChanges:
         """Brings the index in step with the files of the folder.
 
-        Embeds files that are new and those whose size or time has changed
-        since they were embedded, with their labels and attributes, and deletes
-        the items of files that are gone. Files that could not be read are tried
-        again. Items of other places, and boxes of files, stay as they are. An
-        interrupted call is finished by the next one, also if it was saved in
-        between. It changes what is in memory: `save` it.
+        Embeds files that are new, that could not be read before, and whose
+        size or time has changed, with their labels and attributes, and deletes
+        the items of files that are gone. Items of other places, and boxes of
+        files, stay. An interrupted call is finished by the next one, also if it
+        was saved in between. It changes what is in memory: `save` it.
 
         Args:
             folder: where the photographs are now; `None`: as before.
@@ -290,16 +289,12 @@ class Retriever:
         Raises:
             FileNotFoundError: no folder, or one without any image of the
                 index, as of a disk that is not mounted.
-            ValueError: no folder is known, or new files in an index with
-                attributes, which `add` takes.
+            ValueError: new files in an index with attributes: `add` them.
         """
-        if folder is None:
-            folder = self.folder
-        if folder is None:
-            raise ValueError("`folder` must be given. Received: folder=None.")
-        if not Path(folder).is_dir():
+        folder = self.folder if folder is None else folder
+        if folder is None or not Path(folder).is_dir():
             raise FileNotFoundError(
-                f"`folder` must be a folder. Received: {str(folder)!r}."
+                f"`folder` must be a folder. Received: {folder}."
             )
         folder = Path(os.path.abspath(image_root(folder)))
         present = image_versions(folder)
@@ -362,10 +357,10 @@ class Retriever:
     ) -> "Retriever":
         """Answers photographs of a new encoder from the old index, at once.
 
-        A sample of the labeled files, embedded by both encoders, gives the map
-        from the new space to the old one, as in `gsp.retrieval.upgrade`. The
-        `index` of what is returned is an `Upgrade`: its `embed()` reads the
-        files again, all or some, and its `cut_over()` returns the new index.
+        A sample of the labeled files gives the map from the new space to the
+        old one, as in `gsp.retrieval.upgrade`. The `index` of what is returned
+        is an `Upgrade`: its `embed()` reads the files again, all or some, and
+        its `cut_over()` returns the new index.
 
         Args:
             new_encoder: built Keras model, images to embeddings of any size.
@@ -557,25 +552,14 @@ def _label(name):
     return "" if parent == "." or os.path.isabs(name) else parent
 
 
-def _version(file):
-    status = os.stat(file)
-    return status.st_size, status.st_mtime_ns
-
-
 def _boxes(box, count):
     """x, y, width and height, (count, 4), of one for all or one for each."""
     if box is None:
         return None
-    boxes = np.asarray(box, "float32")
-    is_it = boxes.shape in ((4,), (count, 4)) and np.isfinite(boxes).all()
-    # (0, 0, 1, 1) is the whole image in shares, not its first pixel.
-    if not is_it or (boxes[..., 2:] < 1).any() or (boxes <= 1).all(-1).any():
-        raise ValueError(
-            "`box` must be four numbers in pixels, x, y, width and height, the "
-            "last two at least 1, not shares, or so many for each of the "
-            f"{count} images. Received: box={box!r}."
-        )
-    return np.broadcast_to(boxes, (count, 4))
+    boxes = np.asarray(box, "float64")
+    if boxes.shape == (4,):
+        boxes = np.broadcast_to(boxes, (count, 4))
+    return checked_boxes(boxes, count)
 
 
 def _contents(image):

@@ -71,11 +71,7 @@ def space_fingerprint(encoder: Any) -> SpaceFingerprint | None:
 
 
 def check_space(encoder: Any, holder: Any, name: str = "index") -> None:
-    """Raises `ValueError` if another encoder made an index.
-
-    `holder` is the index, or anything else with a `space`; `name` is how the
-    error calls it, which also says what differs.
-    """
+    """Raises `ValueError` if another encoder made an index, called `name`."""
     made = getattr(holder, "space", None)
     check_same_space(made, made and space_fingerprint(encoder), name)
 

@@ -14,8 +14,6 @@ from keras_gsp._labeled_batches import (
     encoded,
     encoded_batches,
 )
-from keras_gsp.data.batches import image_batches
-from keras_gsp.data.preprocessing import preprocessing_of
 from keras_gsp.metrics.paired_difference import paired_difference
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
@@ -135,9 +133,8 @@ class SpaceMap:
 class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
-    Queries are mapped into the old space to search the items that only the
-    old index has; their distances are converted to the new space. Only
-    `delete` and `roll_back` change the old index.
+    Queries are mapped into the old space for the items that only the old index
+    has. Only `delete` and `roll_back` change the old index.
 
     Attributes:
         certificate: MAP@R on classes that chose nothing: `old` (old queries,
@@ -183,37 +180,30 @@ class Upgrade(SearchIndex):
 
         Args:
             load: function from a list of ids to the images, in order: an
-                array, names of files, or what `gsp.data.image_batches` gives.
+                array, or what `gsp.data.image_batches` gives without labels.
                 `None`: the files of the `Retriever` that was upgraded.
             num_items: the most to embed; `None`: all.
             batch_size: items that are embedded, and searchable, at once.
         """
         check_count(is_optional=True, num_items=num_items)
         ids = np.random.default_rng(0).permutation(self.left())[:num_items]
-        for some in blocks_of(ids, batch_size):
-            rows, is_read = (
-                self.embed_files(some)
-                if load is None
-                else (self._embedded(load(some.tolist())), slice(None))
-            )
-            self.upsert(rows[is_read], *self.old.items(some[is_read])[1:])
+        for block in blocks_of(ids, batch_size):
+            if load is None:
+                rows, is_read = self.embed_files(block)
+                rows, block = rows[is_read], block[is_read]
+            else:
+                rows = self._embedded(load(block.tolist()))
+            self.upsert(rows, *self.old.items(block)[1:])
         return len(self.left())
 
     def _embedded(self, images):
-        """New embeddings of an array, names of files or batches."""
+        """New embeddings of an array or of batches without labels."""
         if not isinstance(images, keras.utils.PyDataset):
-            if np.asarray(images).dtype.kind in "UO":
-                names = [str(name) for name in images]
-                cut = preprocessing_of(self._encoder)
-                images = image_batches(names, preprocessing=cut)
-            else:
-                images = [images]
-        batches = (
-            batch if isinstance(batch, tuple) else (batch, range(len(batch)))
-            for batch in batches_of(images)
+            images = [images]
+        batches = ((batch, batch) for batch in batches_of(images))
+        return np.concatenate(
+            [rows for rows, _ in encoded_batches(self._encoder, batches)]
         )
-        found = [rows for rows, _ in encoded_batches(self._encoder, batches)]
-        return np.concatenate(found)
 
     def cut_over(self) -> SearchIndex:
         """Returns the new index; items left to embed are a `RuntimeError`."""
@@ -226,8 +216,7 @@ class Upgrade(SearchIndex):
         is_staged = isinstance(new, ExactIndex) and new.kind != old.kind
         if not is_staged or not isinstance(old, GalleryIndex):
             return new
-        options = {name: getattr(old, name) for name in old.saved_options}
-        index = type(old)(storage=old.gallery.storage, **options)
+        index = old._round_index(0)
         index.add(*new.items(new.ids()))
         index.space, index.match = new.space, new.match
         return index
@@ -235,8 +224,8 @@ class Upgrade(SearchIndex):
     def roll_back(self) -> SearchIndex:
         """Returns the old index; items that came meanwhile are mapped to it."""
         added = np.setdiff1d(self.new.ids(), self.old.ids())
-        for some in blocks_of(added):
-            items = self.new.items(some)
+        for block in blocks_of(added):
+            items = self.new.items(block)
             self.old.upsert(self.space_map(items[0]), *items[1:])
         return self.old
 
@@ -280,8 +269,8 @@ class Upgrade(SearchIndex):
     def _dtypes(self):
         return self.old._dtypes
 
-    def _found(self, queries, k, excluded, where, column=None):
-        return self._of_both("_found", queries, k, excluded, where, column)
+    def _found(self, *arguments):
+        return self._of_both("_found", *arguments)
 
     def _found_exactly(self, queries, k):
         return self._of_both("_found_exactly", queries, k)
@@ -289,12 +278,10 @@ class Upgrade(SearchIndex):
     def _of_both(self, method, queries, k, *filters):
         parts = [self._of_old(method, self.space_map(queries), k, *filters)]
         if len(self.new):
-            found = getattr(self.new, method)(queries, k, *filters)
-            parts.insert(0, _columns(found))
+            near = getattr(self.new, method)(queries, k, *filters)
+            parts.insert(0, _columns(near))
         distances, ids, labels, *groups = nearest_of(parts, min(k, len(self)))
-        return self._neighbors(
-            distances, ids, labels, groups=groups[0] if groups else None
-        )
+        return self._neighbors(distances, ids, labels, None, *groups)
 
     def _of_old(self, method, queries, k, *filters):
         """Distances, infinite for moved items, ids and labels."""
@@ -302,17 +289,17 @@ class Upgrade(SearchIndex):
         # Moved items take places among the neighbors.
         asked = min(most, k + 2 * k * len(self._embedded_ids) // len(self.old))
         while True:
-            found = getattr(self.old, method)(queries, asked, *filters)
-            is_left = np.isfinite(found.distances)
-            is_left &= ~np.isin(found.ids, self._embedded_ids)
+            near = getattr(self.old, method)(queries, asked, *filters)
+            is_left = np.isfinite(near.distances)
+            is_left &= ~np.isin(near.ids, self._embedded_ids)
             # One less than asked for: an item was excluded.
-            is_short = (is_left.sum(axis=1) < k) & (found.counts >= asked - 1)
+            is_short = (is_left.sum(axis=1) < k) & (near.counts >= asked - 1)
             if asked == most or not is_short.any():
                 break
             asked = min(most, 4 * asked)
         intercept, slope = self.space_map.line
-        distances = np.maximum(intercept + slope * found.distances, 0)
-        return np.where(is_left, distances, np.inf), *_columns(found)[1:]
+        distances = np.maximum(intercept + slope * near.distances, 0)
+        return np.where(is_left, distances, np.inf), *_columns(near)[1:]
 
 
 def _without_files(ids):
@@ -321,10 +308,10 @@ def _without_files(ids):
     )
 
 
-def _columns(found):
+def _columns(near):
     """Distances, ids, labels and, in a search by group, groups."""
-    groups = () if found.groups is None else (found.groups,)
-    return found.distances, found.ids, found.labels, *groups
+    columns = near.distances, near.ids, near.labels
+    return columns if near.groups is None else (*columns, near.groups)
 
 
 def fitted_map(kind: str, source: np.ndarray, target: np.ndarray) -> SpaceMap:
@@ -360,14 +347,14 @@ def certified_map(
         index = ExactIndex(items[part], labels[part])
         return own_map_at_r(index, queries[part], labels[part], index.ids())
 
-    mapped = {
-        k: fitted_map(k, new[fit], old[fit])(new)
-        for k in ("procrustes", "ridge")
-    }
-    best = max(mapped, key=lambda k: scored(choose, mapped[k], old).mean())
-    line = _line(*(x[choose] for x in (mapped[best], old, new, labels)))
-    both = fit | choose
-    space_map = fitted_map(best, new[both], old[both])
+    def gain(kind):
+        mapped = fitted_map(kind, new[fit], old[fit])(new)
+        return scored(choose, mapped, old).mean()
+
+    best = max(("procrustes", "ridge"), key=gain)
+    mapped = fitted_map(best, new[fit], old[fit])(new)
+    line = _line(*(rows[choose] for rows in (mapped, old, new, labels)))
+    space_map = fitted_map(best, new[~certify], old[~certify])
     rows = {
         "old": scored(certify, old, old),
         "mapped": scored(certify, space_map(new), old),

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_gsp.retrieval.retriever import ENCODER, Retriever
-from keras_gsp.retrieval.saved_files import verified_facts
-from keras_gsp.retrieval.serving.canaries import FILE, Canaries
+from keras_gsp.retrieval.serving.artefact_facts import FILE, Canaries
+from keras_gsp.storage.checksums import verified_facts
 from keras_gsp.storage.whole import reading
 
 

@@ -29,7 +29,7 @@ def test_classes_are_folders_at_any_depth(tmp_path):
     assert found.class_names == ("cats", "dogs/large", "dogs/small")
     assert found.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert found.paths[2] == str(tmp_path / "dogs/large/0.jpg")
-    few = gsp.data.image_folder(tmp_path, images_per_class=1)
+    few = gsp.data.image_folder(tmp_path).of_each_class(1)
     assert few.labels.tolist() == [0, 1, 2]
     assert all(path.endswith("0.jpg") for path in few.paths)
     archive = shutil.make_archive(tmp_path / "zipped", "zip", tmp_path)
@@ -122,7 +122,7 @@ def test_a_list_names_files_and_labels(tmp_path):
     assert found.class_names == ("ape", "bee")
     assert found.names.tolist() == ["bee", "ape", "bee"]
     assert found.paths[1] == str(tmp_path / "a/0.jpg")
-    assert len(gsp.data.ImageSet.from_csv(file, images_per_class=1)) == 2
+    assert len(gsp.data.ImageSet.from_csv(file).of_each_class(1)) == 2
 
 
 def test_rows_that_repeat_or_contradict_others_are_warned_of(tmp_path):
@@ -199,7 +199,7 @@ def test_images_are_dropped_and_relabeled(photos, tmp_path):
         "dog/1.jpg": "cat",
         "dog/2.jpg": "dog",
     }
-    few = gsp.data.image_folder(photos, images_per_class=1, decisions=decisions)
+    few = gsp.data.image_folder(photos, decisions=decisions).of_each_class(1)
     assert [path[-9:] for path in few.paths] == ["cat/1.jpg", "dog/0.jpg"]
 
 

@@ -41,7 +41,6 @@ def test_subset_counts_its_labels_from_zero_again():
     assert part.labels.tolist() == [0, 0, 1, 1]
     few = images().of_each_class(1)
     assert few.paths == ("0/0.jpg", "1/2.jpg", "2/3.jpg")
-    assert images().of_each_class(None).paths == images().paths
 
 
 def test_a_split_is_disjoint_by_class_and_a_function_of_its_seed():

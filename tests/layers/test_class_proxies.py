@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 import keras_gsp as gsp
-from keras_gsp.layers.class_embeddings import ClassEmbeddings
+from keras_gsp.layers.class_proxies import ClassEmbeddings
 from tests.compiled import not_on_jax
 from tests.gradients import gradients
 

@@ -62,15 +62,6 @@ def test_learned_whitening_whitens_classes_and_orders_by_total_variance():
     np.testing.assert_array_equal(named, found)
 
 
-def test_pairs_of_each_class_equal_its_labels():
-    """All ordered pairs of equal classes have the same mean difference."""
-    rows, labels = mixed(64)
-    pairs = np.argwhere(labels[:, None] == labels)
-    by_pairs = fitted(rows, 4, pairs=pairs[pairs[:, 0] != pairs[:, 1]])
-    by_labels = fitted(rows, 4, labels)
-    np.testing.assert_allclose(by_pairs, by_labels, rtol=1e-3, atol=1e-3)
-
-
 def test_shrinkage_moves_the_covariance_towards_the_mean_variance():
     rows, _ = mixed()
     layer = Whitening(6, shrinkage=0.3)

@@ -98,7 +98,7 @@ def test_a_batch_of_unknown_size_in_a_graph_and_nan_labels():
 
     @tf.function(
         input_signature=[
-            tf.TensorSpec([None], tf.float64),
+            tf.TensorSpec([None], tf.int64),
             tf.TensorSpec([None, None], tf.float32),
         ],
         autograph=False,
@@ -108,14 +108,8 @@ def test_a_batch_of_unknown_size_in_a_graph_and_nan_labels():
 
     for size in (10, 6):
         labels, embeddings = batch(size)
-        labels = labels.astype("float64")
         embeddings = embeddings.astype("float32")
         expected = [loss(labels, embeddings) for loss in losses]
         assert_equal(step(labels, embeddings), expected)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not be NaN"):
-        step(labels * np.nan, embeddings)
-    # Under XLA, which cannot raise, NaN labels give NaN.
-    loss = gsp.losses.ContrastiveLoss()
-    compiled = tf.function(lambda y: loss(y, vectors(4)), jit_compile=True)
-    assert np.isnan(compiled(tf.constant([0.0, np.nan, 0.0, 1.0])))
-    assert np.isfinite(compiled(tf.constant(np.zeros(4))))
+    with pytest.raises(TypeError, match="be integers. Received: dtype float"):
+        gsp.losses.ContrastiveLoss()(tf.zeros(4), vectors(4))

@@ -14,7 +14,7 @@ from tests.retrieval.index.test_columns import Detached
 NAMES = ["precision_at_1", "precision_at_r", "map_at_r"]
 
 
-def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
+def slow_rows(embeddings, labels, *, ks=(), **given):
     """The definitions, one query and one rank at a time, in float64."""
     is_own = "gallery_embeddings" not in given
     embeddings = np.asarray(embeddings, "float64")
@@ -31,7 +31,7 @@ def slow_rows(embeddings, labels, *, ks=(), is_complete=False, **given):
             continue
         row = slow_scores(hits, ks)
 
-        depth = len(items) if is_complete else max(1, sum(hits), *ks)
+        depth = max(1, sum(hits), *ks)
         near, right, wrong = (
             {tuple(others[j]) for j in some}
             for some in (
@@ -57,21 +57,15 @@ def slow_scores(hits, ks):
         "precision_at_1": hits[0],
         "precision_at_r": sum(hits[:positives]) / positives,
         "map_at_r": sum(gains[:positives]) / positives,
-        "mean_average_precision": sum(gains) / positives,
     }
     row |= {f"recall_at_{k}": any(hits[:k]) for k in ks}
-    row |= {f"map_at_{k}": sum(gains[:k]) / min(k, positives) for k in ks}
     return row
 
 
 def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
     """The scores, whose numbers are all those of the loops."""
-    extra = ("map_at", "average_precision")
     scores = retrieval_scores(points, labels, recall_at=recall_at, **options)
-    given = {k: v for k, v in options.items() if k not in extra}
-    ks = {*recall_at, *options.get("map_at", ())}
-    given["is_complete"] = options.get("average_precision", False)
-    queries, rows = slow_rows(points, labels, ks=ks, **given)
+    queries, rows = slow_rows(points, labels, ks=recall_at, **options)
     for name in scores.keys() - {"num_queries", "num_dropped"}:
         expected = np.mean([row[name] for row in rows])
         assert scores[name] == pytest.approx(expected, abs=1e-12), name
@@ -122,7 +116,7 @@ def test_every_way_to_rank_equals_the_loops(way, block, monkeypatch):
         monkeypatch.setattr(rankings, "BLOCK_NUMBERS", block * 60)
     for seed, classes in enumerate((1, 2, 9, 40)):
         given = random_set(seed, classes=classes)
-        scores_of_loops(*given, recall_at=(1, 3, 200), map_at=(1, 4))
+        scores_of_loops(*given, recall_at=(1, 3, 200))
         scores_of_loops(*given, recall_at=())
     gallery = in_gallery(50)
     assert scores_of_loops(*given, **gallery)["num_dropped"] > 0
@@ -132,12 +126,10 @@ def test_every_way_to_rank_orders_equals_by_position(way):
     rng = np.random.default_rng(0)
     points = rng.integers(-2, 3, size=(120, 2)).astype("float32")
     labels = rng.integers(9, size=120)
-    options = {"average_precision": True, "map_at": (5, 500)}
-    scores = scores_of_loops(points, labels, **options)
-    assert scores_of_loops(points, labels)["tied_queries"] > 0.5
-    assert scores["map_at_500"] == scores["mean_average_precision"]
+    scores = scores_of_loops(points, labels)
+    assert scores["tied_queries"] > 0.5
     for moved in (points + 4096, points * 2.0**60, points * 2.0**-60):
-        found = retrieval_scores(moved, labels, recall_at=(1, 2), **options)
+        found = retrieval_scores(moved, labels, recall_at=(1, 2))
         assert found == pytest.approx(scores, abs=1e-12)
 
 

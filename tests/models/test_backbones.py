@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import keras_gsp as gsp
-from keras_gsp.models.backbones.bn_inception_weights import bn_inception_state
+from keras_gsp.models.backbones.bn_inception import bn_inception_state
 
 
 def random_state(seed=0):

@@ -8,6 +8,9 @@ import keras_gsp as gsp
 from tests.gradients import gradients
 from tests.models import test_batch_chunks as chunks
 
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow logs it"
+)
 IMAGES, LABELS = chunks.IMAGES[:24], chunks.LABELS[:24]
 
 

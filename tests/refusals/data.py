@@ -91,7 +91,7 @@ ROWS = [
     ),
     (split, (1.5,), "train_size=1.5, 8"),
     (sampled, ([0, 1] * 2, 3), "2 classes.*=3"),
-    (sampled, ([],), r"shape \(0,\)"),
+    (sampled, ([],), "Received: 0 classes"),
     (sampled, {"classes": 0}, "classes_per_batch=0"),
     (sampled, {"samples": 0}, "samples_per_class=0"),
     (sampled, {"seed": "a"}, "seed='a'"),
@@ -108,11 +108,7 @@ ROWS = [
     (batches, {"images": data.ImageSet([0], "a", paths="a")}, "left out"),
     (data.image_folder, (".",), "no image at any depth"),
     (data.image_folder, ("nowhere",), "nowhere"),
-    (
-        lambda: data.image_folder(folder(), images_per_class=0),
-        (),
-        "images_per_class=0",
-    ),
+    (lambda: data.image_folder(folder()).of_each_class(0), (), "count=0"),
     (data.ImageSet.from_csv, ("nowhere.csv",), "nowhere.csv"),
     *rows(
         listed,

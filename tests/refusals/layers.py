@@ -126,18 +126,6 @@ ROWS += [
         "num_classes=60 for 60 samples",
     ),
     (whiten, {"rows": mixed(), "labels": np.arange(5)}, "one entry for each"),
-    *(
-        (whiten, {"rows": mixed(), "pairs": pairs}, message)
-        for pairs, message in (
-            ([[-1, 6]], r"positions in \[0, 60\)"),
-            ([0, 1], r"shape \(2,\)"),
-        )
-    ),
-    (
-        whiten,
-        {"rows": mixed(), "pairs": [[0, 1]], "labels": [0]},
-        "Received both",
-    ),
     (
         layers.PrototypeHistogram(7),
         (np.ones((2, 4)),),
@@ -172,7 +160,7 @@ ROWS += [
         for labels in ([0, 5], [0.5, 1.0])
     ),
     (remember, (3, [0] * 4), "=3.*Received: batch=4"),
-    (remember, (6, [0.5] * 4), "must be (whole numbers|integers). Received"),
+    (remember, (6, [0.5] * 4), "must be whole numbers"),
     (remember, (6, [0] * 3), "`labels` and `embeddings`"),
     (layers.EmbeddingMemory(6).build, ((4, 2, 3),), "must have shape"),
 ]

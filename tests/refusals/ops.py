@@ -8,7 +8,6 @@ from keras_gsp.ops import (
     greedy_k_center,
     partial_transport,
 )
-from keras_gsp.ops.covering import covering_radius
 from keras_gsp.ops.halves import given_or_drawn_halves
 
 POOL, COSTS = np.zeros((5, 2)), np.ones((2, 3))
@@ -26,7 +25,6 @@ ROWS = [
         for count in (0, 6)
     ),
     (greedy_k_center, (POOL, np.zeros((1, 3)), 1), "Received: 2 and 3"),
-    (covering_radius, (POOL, POOL[:0]), "at least one center"),
     *(
         (transport, {"ratio": ratio}, r"in \(0, 1\].*Received")
         for ratio in (0.0, 1.5, float("nan"))

@@ -204,6 +204,8 @@ ROWS = [
         )
     ),
     (lambda: index().delete([5]), (), "`ids` must be strings"),
+    (lambda: index().search(ROWS_OF_8, whithin=1), (), r"search\(\).*whithin"),
+    (retrieval.export_encoder, {"pixels": 9}, r"export_encoder\(\).*pixels"),
     (lambda: setattr(index(), "match", 0.5), (), "match=0.5"),
     (lambda: setattr(index(), "space", "old"), (), "space='old'"),
     (lambda: ExactIndex(storage="int8"), (), "storage='int8'"),

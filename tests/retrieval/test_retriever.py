@@ -112,11 +112,11 @@ def test_a_box_is_what_is_searched_for(photos, encoder):
     found = retriever.search(photos / "cat" / "1.png", k=2)
     assert set(found.ids[0]) == {"cat/1.png", "canvas.png"}
     assert found.distances.max() < 1e-5
-    with pytest.raises(ValueError, match="each of the 1 images"):
+    with pytest.raises(ValueError, match=r"\(1, 4\) numbers"):
         retriever.search(canvas, box=boxes)
     shares = (0.1, 0.1, 0.4, 0.4), (0, 0, 1, 1)  # no pixels
     for box in ((80, 20, 50, 40), (-1, 0, 5, 5), (0, 0, 0, 5), (1, 2), *shares):
-        with pytest.raises(ValueError, match=r"box=.*" + str(box[0])):
+        with pytest.raises(ValueError, match=r"box.*" + str(box[0])):
             retriever.search(canvas, box=box)
 
 

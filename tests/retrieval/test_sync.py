@@ -104,7 +104,7 @@ def test_what_sync_cannot_know_stays(photos, encoder, tmp_path):  # noqa: F811
     shutil.copy(file, photos / "new.png")
     with pytest.raises(ValueError, match="year.*'new.png'"):
         retriever.sync()
-    with pytest.raises(ValueError, match="folder=None"):
+    with pytest.raises(FileNotFoundError, match="Received: None"):
         Retriever(encoder, ExactIndex()).sync()
     for form in "NFC", "NFD":
         shutil.copy(file, photos / unicodedata.normalize(form, "é.png"))

@@ -9,7 +9,7 @@ from keras_gsp.retrieval import (
     export_retriever,
     verify_export,
 )
-from keras_gsp.retrieval.serving.canaries import Canaries
+from keras_gsp.retrieval.serving.artefact_facts import Canaries
 from keras_gsp.storage.checksums import write_checksums
 from keras_gsp.storage.whole import current_folder
 from tests.compiled import on_tensorflow

@@ -43,7 +43,7 @@ def build_learner(
         in_batch_weight=recipe.in_batch_weight,
         seed=recipe.seed,
         log_regularizer_share=has_regularizer
-        and keras.backend.backend() != "torch",
+        and keras.backend.backend() == "tensorflow",
     )
     loss = build_loss(recipe)
     if recipe.matryoshka_size is not None:

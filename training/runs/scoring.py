@@ -31,7 +31,7 @@ def score(
     of each image.
     """
     import keras_gsp as gsp
-    from keras_gsp.models.truncated import truncated
+    from keras_gsp.models.encoder import truncated
 
     searching = images if query is None else query
     embeddings = {"embeddings": embed(encoder, recipe, searching)}

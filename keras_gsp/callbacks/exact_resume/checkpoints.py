@@ -5,6 +5,7 @@ A file is a plain NPZ archive: named arrays and a JSON text under
 """
 
 import hashlib
+import inspect
 import json
 import os
 import warnings
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import ml_dtypes
 import numpy as np
 
@@ -108,8 +110,8 @@ def newest_checkpoint(
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Returns manifest and arrays of the newest usable checkpoint, or `None`.
 
-    `check` raises `ValueError` if they do not fit. Newer ones that do not are
-    reported in warnings; none that can be used is a `ValueError`.
+    `check` raises `ValueError` if they do not fit. Refused newer ones are
+    warned of; none that can be used is a `ValueError`.
     """
     refused = []
     for path in reversed(_paths(Path(folder))):
@@ -139,3 +141,71 @@ def _paths(folder):
 def _step(path):
     digits = path.stem.removeprefix("step-")
     return int(digits) if digits.isdigit() else -1
+
+
+_NOT_STATE = {"_model", "params"}
+
+
+def callback_state(callback: keras.callbacks.Callback) -> dict:
+    """Returns `get_state()` of a callback, or its plain attributes by name.
+
+    Plain are numbers, text, arrays, and lists and dictionaries of these; the
+    arguments of the constructor are settings.
+    """
+    if hasattr(callback, "get_state"):
+        return dict(callback.get_state())
+    settings = inspect.signature(type(callback).__init__).parameters
+    return {
+        name: value
+        for name, value in vars(callback).items()
+        if name not in settings and name not in _NOT_STATE and _is_plain(value)
+    }
+
+
+def set_callback_state(callback: keras.callbacks.Callback, state: dict) -> None:
+    """Restores a state that `callback_state` returned."""
+    if hasattr(callback, "set_state"):
+        callback.set_state(state)
+        return
+    for name, value in state.items():
+        setattr(callback, name, value)
+
+
+def pack(value: Any, arrays: dict, name: str) -> Any:
+    """Splits a plain value into a JSON value, for `unpack`, and `arrays`."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | np.generic) and value.dtype != object:
+        arrays[name] = np.asarray(value)
+        return {"array": name}
+    if isinstance(value, list | tuple):
+        items = [pack(v, arrays, f"{name}/{i}") for i, v in enumerate(value)]
+        return {type(value).__name__: items}
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        named = {k: pack(v, arrays, f"{name}/{k}") for k, v in value.items()}
+        return {"dict": named}
+    raise TypeError(
+        "The state of a callback must be made of numbers, text, arrays, lists, "
+        f"tuples and dicts. Received: {name} of type {type(value).__name__}."
+    )
+
+
+def unpack(packed: Any, arrays: dict) -> Any:
+    """Inverts `pack`."""
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, content),) = packed.items()
+    if kind == "array":
+        return arrays[content]
+    if kind == "dict":
+        return {key: unpack(value, arrays) for key, value in content.items()}
+    items = [unpack(value, arrays) for value in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+def _is_plain(value):
+    try:
+        pack(value, {}, "")
+    except TypeError:
+        return False
+    return True

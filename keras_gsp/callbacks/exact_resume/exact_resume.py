@@ -13,15 +13,13 @@ import keras
 
 from keras_gsp._compat import set_initial_epoch
 from keras_gsp._processes import as_numpy, from_first_process
-from keras_gsp.callbacks.exact_resume.callback_state import (
+from keras_gsp.callbacks.exact_resume.checkpoints import (
     callback_state,
+    newest_checkpoint,
     pack,
+    save_checkpoint,
     set_callback_state,
     unpack,
-)
-from keras_gsp.callbacks.exact_resume.checkpoints import (
-    newest_checkpoint,
-    save_checkpoint,
 )
 
 FORMAT = "keras_gsp exact resume 1"

@@ -324,10 +324,7 @@ class OTKPooling(_ClusterPooling):
         On the unit sphere, after the projection; see
         `GeneralizedSumPooling.adapt`.
         """
-        features = ops.convert_to_tensor(features)
-        if not self.built:
-            self.build(features.shape)
-        flat = at_least_float32(flat_features(features))
+        flat = at_least_float32(flat_features(self.as_features(features)))
         inside = unit_sphere(self.projected(flat))
         self.references.assign(
             prototype_cover(inside, self.num_references, max_features, seed)

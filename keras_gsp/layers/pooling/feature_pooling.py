@@ -75,7 +75,7 @@ class FeaturePooling(ConfiguredLayer):
             kept: (batch, num_features), 1 for features that count and 0 for
                 others, at least one 1 in a row; `None` where all count.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no `pool`.")
+        raise NotImplementedError
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         """Returns (batch, size)."""
@@ -121,6 +121,13 @@ class FeaturePooling(ConfiguredLayer):
         bias = getattr(self, f"{name}_bias", None)
         return mapped if bias is None else mapped + bias
 
+    def as_features(self, features: Tensor) -> Tensor:
+        """Returns features as a tensor, for which the layer is built."""
+        features = ops.convert_to_tensor(features)
+        if not self.built:
+            self.build(features.shape)
+        return features
+
     def _prepared(self, features, mask):
         """Features in float32 at least, zero where masked, and `kept`."""
         check_mask(features, mask)
@@ -142,7 +149,7 @@ class WeightedPooling(FeaturePooling):
 
         (batch, num_features), or (batch, num_features, num_queries).
         """
-        raise NotImplementedError(f"{type(self).__name__} has no `shares`.")
+        raise NotImplementedError
 
     def pooling_weights(
         self, features: Tensor, mask: Tensor | None = None
@@ -153,9 +160,7 @@ class WeightedPooling(FeaturePooling):
         where a pooling has several. Each map sums to 1: equal weights where
         all are zero. An all-masked row has none, and sums to 0.
         """
-        features = ops.convert_to_tensor(features)
-        if not self.built:
-            self.build(features.shape)
+        features = self.as_features(features)
         full, kept = self._prepared(features, mask)
         shares = self.shares(full, kept)
         real = ops.ones_like(shares)

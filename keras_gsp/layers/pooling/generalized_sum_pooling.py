@@ -61,8 +61,7 @@ class GeneralizedSumPooling(FeaturePooling):
             Default 0.3. Use less for images with a small subject.
         inverse_temperature: sharpness of the transport, positive, for costs
             (distances) in [0, 2]. Default 20.0; the paper has 5.0. In clutter
-            40 to 80 are better. On photographs that the subject fills there
-            is no significant difference.
+            40 to 80 are better.
         power: exponent of a generalized mean of the weighted features, at
             least 1. Default 1.0: the weighted sum. Above 1, weighted features
             are clipped below at 1e-6, as in GeM.
@@ -205,13 +204,13 @@ class GeneralizedSumPooling(FeaturePooling):
         self, features: Tensor, mask: Tensor | None = None
     ) -> Tensor:
         """Returns the pooling weights v of a call, maps that sum to 1."""
-        features = self._as_features(features)
+        features = self.as_features(features)
         weights = self._transport(features, mask).weights
         return ops.reshape(weights, (-1, *spatial_shape(features)))
 
     def residual(self, features: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the mass left behind, maps that sum to 1 - ratio."""
-        features = self._as_features(features)
+        features = self.as_features(features)
         residual = self._transport(features, mask).residual
         return ops.reshape(residual, (-1, *spatial_shape(features)))
 
@@ -222,7 +221,7 @@ class GeneralizedSumPooling(FeaturePooling):
 
         Maps with a last axis of prototypes, summing to `transport_ratio`.
         """
-        features = self._as_features(features)
+        features = self.as_features(features)
         weights, _, assignment = self._transport(features, mask)
         plan = self.ratio * weights[..., None] * assignment
         sizes = *spatial_shape(features), self.num_prototypes
@@ -239,7 +238,7 @@ class GeneralizedSumPooling(FeaturePooling):
         channels), drawn with the `seed`. Raises `ValueError` for fewer of them
         than prototypes.
         """
-        features = self._matched(self._as_features(features))
+        features = self._matched(self.as_features(features))
         self.prototypes.assign(
             prototype_cover(features, self.num_prototypes, max_features, seed)
         )
@@ -264,12 +263,6 @@ class GeneralizedSumPooling(FeaturePooling):
         self, inputs: Tensor, mask: Tensor | None = None
     ) -> tuple | None:
         return (None, None) if self.return_histogram else None
-
-    def _as_features(self, features):
-        features = ops.convert_to_tensor(features)
-        if not self.built:
-            self.build(features.shape)
-        return features
 
     def _transport(self, features, mask) -> BallTransport:
         check_mask(features, mask)

@@ -40,9 +40,7 @@ class Engine:
         """Adds rows (rows, size), float32."""
         raise NotImplementedError
 
-    def proposed(
-        self, queries: np.ndarray, asked: int, **options: Any
-    ) -> np.ndarray:
+    def proposed(self, queries: np.ndarray, asked: int) -> np.ndarray:
         """Returns rows near each query, (queries, asked), -1 for none."""
         raise NotImplementedError
 
@@ -58,11 +56,10 @@ class Engine:
 class ApproximateIndex(GalleryIndex):
     """Base of the indexes whose engine proposes candidates.
 
-    The engine keeps deleted items, which a search skips, until it is built
-    again: when they are the majority. Clusters and
-    codes are learned again whenever the items have doubled. Too few items to
-    learn from are searched exactly, with a warning. Readers see gallery, rows
-    and engine of one moment.
+    The engine keeps deleted items, which a search skips, until these are the
+    majority and it is built again. Clusters and codes are learned again
+    whenever the items have doubled. Too few items to learn from are searched
+    exactly, with a warning.
     """
 
     # What to do about a low recall.
@@ -81,7 +78,7 @@ class ApproximateIndex(GalleryIndex):
         """The engine that `Engine.write` wrote, with its `facts`."""
         raise NotImplementedError
 
-    def _found(self, queries, k, excluded, where, column=None, **options):
+    def _found(self, queries, k, excluded, where, column=None):
         """Asks for candidates until enough pass; compares all of a few."""
         with self._threads.reading():
             gallery = self.gallery
@@ -103,7 +100,7 @@ class ApproximateIndex(GalleryIndex):
             asked = -(-needed * num_rows // num_passing)
             step = max(1, PRODUCT_NUMBERS // asked)
             parts = [
-                _candidates(engine, some, asked, needed, passing, options)
+                _candidates(engine, some, asked, needed, passing)
                 for some in blocks_of(queries, step)
             ]
             candidates = np.concatenate(parts)
@@ -196,11 +193,11 @@ def _passing(gallery_rows, selected, rows):
     return np.where(is_passing, found, -1)
 
 
-def _candidates(engine, queries, asked, needed, passing, options):
+def _candidates(engine, queries, asked, needed, passing):
     """Positions of the first candidates that pass, (queries, needed)."""
     num_rows = len(engine)
     while True:
-        rows = engine.proposed(queries, asked, **options)
+        rows = engine.proposed(queries, asked)
         found = passing(rows)
         counts = (found >= 0).sum(axis=1)
         # Fewer than asked for: the engine has no more.

@@ -25,14 +25,10 @@ LARGE_CHANGE = 0.25
 class AugmentedSearch:
     """Indexes of the rows of each round, beside an index of the original ones.
 
-    They have the engine of that index, and its ids. Those of all rounds but
-    the last find the neighbors to mix with; the last one, which has the labels
-    and attributes too, is searched.
-
-    Args:
-        augmentation: what is done in each round.
-        index_of: the index of a round, by its number; it may hold items.
-        rounds: the indexes of all rounds, where they are kept.
+    They have the engine of that index, and its ids; `index_of(number)` makes
+    one, `rounds` are kept ones. Those of all rounds but the last find the
+    neighbors to mix with; the last, which has the labels and attributes too, is
+    searched.
     """
 
     def __init__(
@@ -48,24 +44,19 @@ class AugmentedSearch:
         self._is_behind = False
 
     def search(
-        self,
-        original: Any,
-        queries: np.ndarray,
-        k: int,
-        *options: Any,
-        **more: Any,
+        self, original: Any, queries: np.ndarray, k: int, *filters: Any
     ) -> Neighbors:
         """Neighbors of queries (things, photographs, size), in their order.
 
         Distances, positions and matches are those in the original index.
-        `options` and `more` are those of its `_nearest`.
+        `filters` are those of its `_nearest`.
         """
         self.catch_up(original)
         with self._threads.reading():
             rows = queries.reshape(-1, queries.shape[-1])
             rows = self._expanded(rows, "search")
             rows = rows.reshape(*queries.shape[:2], -1)
-            near = self.rounds[-1]._nearest(rows, k, *options, **more)
+            near = self.rounds[-1]._nearest(rows, k, *filters)
             return _measured(original, near, queries)
 
     def search_exactly(

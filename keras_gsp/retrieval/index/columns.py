@@ -5,7 +5,7 @@ wide as the longest one everywhere.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -118,25 +118,15 @@ def checked_column(values: Any, count: int, name: str) -> np.ndarray:
                 f"`{name}` must not end with a NUL character. Received: one."
             )
         known: dict[str, str] = {}  # Equal strings are kept once.
-        return text_column([known.setdefault(text, text) for text in texts])
+        column = np.empty(count, object)
+        column[:] = [known.setdefault(text, text) for text in texts]
+        return column
     if column.dtype == object:
         raise TypeError(
             f"`{name}` must be integers that int64 or uint64 holds. "
             f"Received: from {column.min()} to {column.max()}."
         )
     return column.astype("int64" if column.dtype.kind in "bi" else column.dtype)
-
-
-def text_column(texts: list[str]) -> np.ndarray:
-    """Returns strings as an array of objects."""
-    column = np.empty(len(texts), object)
-    column[:] = texts
-    return column
-
-
-def is_text(values: np.ndarray) -> bool:
-    """Whether an array holds strings."""
-    return values.dtype.kind in "OU"
 
 
 def as_numpy(values: np.ndarray) -> np.ndarray:
@@ -238,9 +228,10 @@ def check_fits(
 
 def check_kind(name: str, values: np.ndarray, dtype: np.dtype) -> None:
     """Raises `TypeError` for strings among numbers, or the reverse."""
-    if is_text(values) != (dtype.kind in "OU"):
-        kinds = "numbers", "strings"
-        needed, received = kinds if is_text(values) else kinds[::-1]
+    is_text = values.dtype.kind in "OU"
+    if is_text != (dtype.kind in "OU"):
+        types = "numbers", "strings"
+        needed, received = types if is_text else types[::-1]
         raise TypeError(
             f"`{shown(name)}` must be {needed}, as in the gallery. "
             f"Received: {received}."
@@ -295,4 +286,126 @@ def _refuse_masked(values, name):
 
 def blocks_of(ids: Any, size: int = 4096) -> list[Any]:
     """Cuts ids into blocks of that many, the last one shorter."""
+    size = max(size, 1)
     return [ids[start : start + size] for start in range(0, len(ids), size)]
+
+
+# Names of files that are no UTF-8 have surrogates.
+ENCODING = "utf-8", "surrogatepass"
+# Strings that are hashed, or made, at once.
+BLOCK = 2**16
+
+
+class Texts:
+    """Strings as one array of bytes, and where each ends; never changed.
+
+    Both arrays may be memory-mapped. An index (of integers, a slice or a mask)
+    makes strings, an array of objects.
+    """
+
+    dtype = np.dtype(object)
+
+    def __init__(
+        self, content: Rows, ends: Rows, hashes: Rows | None = None
+    ) -> None:
+        self._content, self._ends, self._hashes = content, ends, hashes
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Texts":
+        """Returns the column of some strings."""
+        encoded = [text.encode(*ENCODING) for text in texts]
+        ends = np.cumsum([len(text) for text in encoded], dtype="int64")
+        content = np.frombuffer(b"".join(encoded), "uint8")
+        return cls(Rows(content), Rows(ends))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, selection: Any) -> Any:
+        if isinstance(selection, slice):
+            selection = np.arange(*selection.indices(len(self)))
+        positions = np.asarray(selection)
+        if positions.dtype == bool:
+            positions = np.flatnonzero(positions)
+        positions = np.where(positions < 0, positions + len(self), positions)
+        starts = np.where(positions > 0, self.ends[positions - 1], 0)
+        content = self.content.data
+        texts = np.empty(positions.size, object)
+        texts[:] = [
+            str(content[start:end], *ENCODING)
+            for start, end in zip(
+                starts.flat, self.ends[positions].flat, strict=True
+            )
+        ]
+        return texts.reshape(positions.shape)[()]
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        return self[:]
+
+    def tolist(self) -> list[str]:
+        """Returns all strings."""
+        return self[:].tolist()
+
+    @property
+    def content(self) -> np.ndarray:
+        """UTF-8 of all strings, uint8."""
+        return self._content.values
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Where each string ends in `content`, int64."""
+        return self._ends.values
+
+    @property
+    def hashes(self) -> np.ndarray:
+        """An integer of each string, uint64; different ones may share it."""
+        if self._hashes is None:
+            self._hashes = Rows(_hashes(self.content, self.ends))
+        return self._hashes.values
+
+    @property
+    def values(self) -> "Texts":
+        """The column itself, as `Rows.values`."""
+        return self
+
+    def appended(self, texts: Iterable[str]) -> "Texts":
+        """Returns these strings and more."""
+        more, hashes = Texts.of(texts), self._hashes or Rows(self.hashes)
+        return Texts(
+            self._content.appended(more.content),
+            self._ends.appended(more.ends + len(self.content)),
+            hashes.appended(more.hashes),
+        )
+
+    def only(self, is_left: np.ndarray) -> "Texts":
+        """Returns the strings of a mask."""
+        lengths = np.diff(self.ends, prepend=0)
+        content = self.content[np.repeat(is_left, lengths)]
+        ends = np.cumsum(lengths[is_left])
+        return Texts(Rows(content), Rows(ends), Rows(self.hashes[is_left]))
+
+    def is_one_of(self, chosen: Collection[str]) -> np.ndarray:
+        """Returns which strings are among some, booleans."""
+        passed = np.isin(self.hashes, Texts.of(chosen).hashes)
+        for rows in blocks_of(np.flatnonzero(passed), BLOCK):
+            passed[rows] = [text in chosen for text in self[rows]]
+        return passed
+
+
+def _hashes(content, ends):
+    """Sums of the bytes, each times a number of its place in the string."""
+    hashes = np.empty(len(ends), "uint64")
+    lengths = np.diff(ends, prepend=0)
+    factors = np.random.default_rng(0).integers(
+        2**64, size=lengths.max(initial=0), dtype="uint64"
+    )
+    for start in range(0, len(ends), BLOCK):
+        counts = lengths[start : start + BLOCK]
+        before = np.cumsum(counts) - counts
+        first = ends[start] - counts[0]
+        values = content[first : first + counts.sum()].astype("uint64") + 1
+        places = np.arange(len(values)) - np.repeat(before, counts)
+        sums = np.zeros(len(values) + 1, "uint64")
+        np.cumsum(values * factors[places], out=sums[1:])
+        hashes[start : start + BLOCK] = sums[before + counts] - sums[before]
+    return hashes

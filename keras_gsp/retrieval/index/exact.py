@@ -11,7 +11,7 @@ import numpy as np
 from keras_gsp._labeled_batches import LabeledBatches, encoded
 from keras_gsp.data.batches import image_batches
 from keras_gsp.data.preprocessing import Preprocessing, agreed, preprocessing_of
-from keras_gsp.models.truncated import truncate_encoder
+from keras_gsp.models.encoder import truncate_encoder
 from keras_gsp.ops.neighbors import (
     PRODUCT_NUMBERS,
     NearestItems,

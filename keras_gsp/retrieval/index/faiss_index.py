@@ -44,10 +44,9 @@ class FaissIndex(ApproximateIndex):
     | `"IVF256,RaBitQ"` | the same codes inside clusters | size / 8 + 16 |
     | `"SQ8"`, `"PQ16"`, ... | scalar and product quantization | as named |
 
-    A recall below .98 of the index's own items, tried when it is built, is
-    warned of, and so are too few items to train a factory on, which are
-    searched exactly. With `load(path, mmap=True)` only faiss's own rows or
-    codes are in memory.
+    A recall below .98 of the index's own items is warned of, and so are too
+    few items to train a factory on, which are searched exactly. With
+    `load(path, mmap=True)` only faiss's own rows or codes are in memory.
 
     Args:
         embeddings: as for `ExactIndex`, and so are `labels` and `ids`.
@@ -163,16 +162,14 @@ class FaissEngine(Engine):
         least = max(RESCORED_PER_NEIGHBOR * k, LEAST_RESCORED)
         return self._options.rescore or least
 
-    def proposed(
-        self, queries: np.ndarray, asked: int, **options: Any
-    ) -> np.ndarray:
-        faiss = import_faiss()
+    def proposed(self, queries: np.ndarray, asked: int) -> np.ndarray:
+        faiss, params = import_faiss(), None
         is_graph = isinstance(faiss.downcast_index(self.index), faiss.IndexHNSW)
         if is_graph and "efSearch" not in (self._options.parameters or ""):
             width = max(LEAST_WIDTH, 2 * asked)
             params = faiss.SearchParametersHNSW(efSearch=width)
-            options = {"params": params} | options
-        return self.index.search(self.from_origin(queries), asked, **options)[1]
+        rows = self.from_origin(queries)
+        return self.index.search(rows, asked, params=params)[1]
 
     def write(self, folder: Path) -> dict[str, Any]:
         import_faiss().write_index(self.index, str(folder / FILE))

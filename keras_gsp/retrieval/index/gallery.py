@@ -14,13 +14,13 @@ from keras_gsp.retrieval.index.columns import (
     INT64,
     RESERVED,
     Rows,
+    Texts,
     blocks_of,
     check_fits,
     ids_of_kind,
     joined,
     refuse_repeated,
 )
-from keras_gsp.retrieval.index.texts import Texts
 
 # Rows of a part to which no more are added; their copies stay small.
 FULL_PART = 2**16
@@ -82,8 +82,7 @@ class StoredVectors:
 class Gallery:
     """Embeddings in parts, and columns: ids, labels and attributes.
 
-    A gallery never changes: a change returns another one, which shares the
-    parts that stay. Threads may go on reading the old one.
+    A change returns another gallery, which shares the parts that stay.
 
     Attributes:
         stored: "id", "label" and the attributes, which may grow.

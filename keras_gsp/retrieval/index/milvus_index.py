@@ -21,7 +21,7 @@ from keras_gsp.retrieval.index.columns import (
     is_whole,
 )
 from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.neighbors import nearest_of
+from keras_gsp.retrieval.index.neighbors import nearest_of, padding_of
 from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.search_index import KEPT, Items, SearchIndex
 from keras_gsp.retrieval.index.search_recall import (
@@ -37,6 +37,8 @@ BATCH_NUMBERS = 2**21
 READ_ROWS = 4096
 # A server's limits: bytes of a string, and neighbors of one query.
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
+# Width of a graph search, at least.
+LEAST_WIDTH = 64
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and back.
@@ -149,12 +151,12 @@ class MilvusIndex(SearchIndex):
         ids = as_list(ids)
         if self.embedding_size is None or not ids:
             return 0
-        ids = ids_of_kind(ids, self._dtypes["id"]).tolist()
+        ids = ids_of_kind(ids, self._dtypes["id"])
         num_known = 0
-        with self._threads.changing, self._changing(np.array(ids)):
-            for some in blocks_of(ids, READ_ROWS):
-                num_known += self.count({"id": some})
-                expression = milvus_expression({"id": some}, self._dtypes)
+        with self._threads.changing, self._changing(ids):
+            for block in blocks_of(ids.tolist(), READ_ROWS):
+                num_known += self.count({"id": block})
+                expression = milvus_expression({"id": block}, self._dtypes)
                 self._call("delete", filter=expression)
         return num_known
 
@@ -165,17 +167,17 @@ class MilvusIndex(SearchIndex):
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, in rising order."""
-        found = [row["id"] for rows in self._all(["id"]) for row in rows]
-        return np.sort(np.array(found, None if found else "int64"))
+        ids = [row["id"] for rows in self._all(["id"]) for row in rows]
+        return np.sort(np.array(ids, None if ids else "int64"))
 
     def items(self, ids: Any) -> Items:
         self._check_filled()
         wanted = ids_of_kind(as_list(ids), self._dtypes["id"]).tolist()
+        fields = [*self._dtypes, "embedding"]
         rows: dict[Any, Any] = {}
-        for some in blocks_of(wanted, self._read_rows):
-            found = self._rows({"id": some}, [*self._dtypes, "embedding"])
-            rows |= {row["id"]: row for row in found}
-        return self._items([rows[one] for one in wanted if one in rows])
+        for block in blocks_of(wanted, self._read_rows):
+            rows |= {x["id"]: x for x in self._rows({"id": block}, fields)}
+        return self._items([rows[name] for name in wanted if name in rows])
 
     def close(self) -> None:
         """Closes the index; afterwards it answers no more."""
@@ -187,79 +189,71 @@ class MilvusIndex(SearchIndex):
 
     @property
     def _dtypes(self):
-        types = self._schema[1]
-        return {name: np.dtype(DTYPES[one]) for name, one in types.items()}
+        return {k: np.dtype(DTYPES[x]) for k, x in self._schema[1].items()}
 
     def _put(self, rows, columns):
         with self._threads.changing:
             if self.embedding_size is None:
                 self._read_schema()  # Another process may have made it.
-            is_new = self.embedding_size is None
+            if self.embedding_size is not None:
+                self._send(rows, columns)
+                return
             try:
-                if is_new:
-                    self._create(columns, rows.shape[1])
+                self._create(columns, rows.shape[1])
                 self._send(rows, columns)
             except RuntimeError:
-                if is_new:  # A refused call changes nothing.
-                    self._drop()
+                self._drop()  # A refused call changes nothing.
                 raise
 
     def _send(self, rows, columns):
         dtypes = self._dtypes
         check_fits(rows, columns, self.embedding_size, dtypes)
+        size = rows.shape[1]
         for name, values in columns.items():
             kinds = values.dtype.kind, dtypes[name].kind
             if kinds == ("f", "i") and is_whole(values):
                 columns[name] = values.astype("int64")
-        # A letter has up to four bytes, as many as a number.
-        sizes = [
-            max(map(len, column)) if column.dtype == object else 2
-            for column in columns.values()
-        ]
-        step = max(1, BATCH_NUMBERS // (rows.shape[1] + sum(sizes)))
+            # A letter has up to four bytes, as many as a number.
+            size += max(map(len, values)) if values.dtype == object else 2
         names = *columns, "embedding"
         with self._changing(columns["id"]):
-            for some in blocks_of(range(len(rows)), step):
+            for some in blocks_of(range(len(rows)), BATCH_NUMBERS // size):
                 lists = [column[some].tolist() for column in columns.values()]
                 items = zip(*lists, list(rows[some]), strict=True)
                 data = [dict(zip(names, item, strict=True)) for item in items]
                 self._call("upsert", data=data)
 
-    def _found(self, queries, k, excluded, where, column=None, ef=None):
+    def _found(self, queries, k, excluded, where, column=None):
         # A few more, so that ties at the end can be broken by id.
         asked, shown = k + 1 + SPARE_CANDIDATES, min(k, len(self))
-        width = max(ef or max(64, 4 * k), asked)
         names = list(dict.fromkeys(["id", "label", column or "label"]))
+        width = {"ef": max(LEAST_WIDTH, 4 * k, asked)}
         options = {
             "anns_field": "embedding",
             "limit": asked,
-            "search_params": {"metric_type": "L2", "params": {"ef": width}},
+            "search_params": {"metric_type": "L2", "params": width},
             **self._selection(where, [*names[1:], "embedding"]),
         }
-        dtypes = [self._dtypes[one] for one in names]
-        nothing = [(np.inf, *("" if one.kind == "U" else -1 for one in dtypes))]
-        rows = []
+        dtypes = [self._dtypes[name] for name in names]
+        missing = [padding_of(np.zeros(0, x)).item() for x in dtypes]
+        padding = [(np.inf, *missing)] * shown
+        rows: list[Any] = []
         numbers = asked * (queries.shape[1] + len(names))
-        step = max(1, BATCH_NUMBERS // numbers)
-        for start in range(0, len(queries), step):
-            some = slice(start, start + step)
+        for block in blocks_of(range(len(queries)), BATCH_NUMBERS // numbers):
+            some = queries[block.start : block.stop]
             with self._threads.reading():
-                found = self._call(
-                    "search", data=list(queries[some]), **options
-                )
-            for query, hits, gone in zip(
-                queries[some], found, excluded[some], strict=True
-            ):
-                near = _ranked(query, hits, gone, names)[:shown]
-                rows += near + nothing * (shown - len(near))
-        distances, *values = (
-            np.array(one).reshape(len(queries), shown)
-            for one in zip(*rows, strict=True)
+                answers = self._call("search", data=list(some), **options)
+            for query, hits, row in zip(some, answers, block, strict=True):
+                near = _ranked(query, hits, excluded[row], names)
+                rows += (near + padding)[:shown]
+        distances, *columns = (
+            np.array(values).reshape(len(queries), shown)
+            for values in zip(*rows, strict=True)
         )
-        by_name = dict(zip(names, values, strict=True))
-        groups = by_name[column] if column else None
+        found = dict(zip(names, columns, strict=True))
+        groups = found[column] if column else None
         return self._neighbors(
-            distances, by_name["id"], by_name["label"], groups=groups
+            distances, found["id"], found["label"], groups=groups
         )
 
     def _found_exactly(self, queries, k):
@@ -267,8 +261,8 @@ class MilvusIndex(SearchIndex):
         near: list[Any] = []
         for rows in self._all([*self._dtypes, "embedding"]):
             rows = sorted(rows, key=lambda row: row["id"])
-            found = ExactIndex(*self._items(rows)[:3]).search(queries, k)
-            near.append((found.distances, found.ids, found.labels))
+            part = ExactIndex(*self._items(rows)[:3]).search(queries, k)
+            near.append((part.distances, part.ids, part.labels))
             near = [nearest_of(near, k)]
         return self._neighbors(*near[0])
 
@@ -328,10 +322,9 @@ class MilvusIndex(SearchIndex):
 
     def _keep(self, name, value):
         if self.embedding_size is not None:
-            kept = {
-                PROPERTIES[name][0]: json.dumps(value and value.get_config())
-            }
-            self._call("alter_collection_properties", properties=kept)
+            text = json.dumps(value and value.get_config())
+            properties = {PROPERTIES[name][0]: text}
+            self._call("alter_collection_properties", properties=properties)
 
     def _check_filled(self):
         if self.embedding_size is None:
@@ -348,8 +341,8 @@ class MilvusIndex(SearchIndex):
                 size = int(field["params"]["dim"])
             else:
                 types[field["name"]] = field["type"].name
-        is_known = set(types.values()) <= set(DTYPES)
-        if size is None or not {"id", "label"} <= set(types) or not is_known:
+        is_known = {*types.values()} <= {*DTYPES}
+        if size is None or not {"id", "label"} <= {*types} or not is_known:
             raise ValueError(
                 "`collection` must have the fields id, label and embedding, "
                 f"and columns of {sorted(DTYPES)}. "
@@ -366,9 +359,9 @@ class MilvusIndex(SearchIndex):
         if config and self._augmented is None:
             augmentation = NeighborAugmentation.from_config(config)
             numbers = range(augmentation.rounds + 1)
-            rounds = [self._round_index(number) for number in numbers]
+            rounds = map(self._round_index, numbers)
             self._augmented = AugmentedSearch(
-                augmentation, self._round_index, rounds
+                augmentation, self._round_index, [*rounds]
             )
 
     def _round_index(self, number):

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.retrieval.index.columns import Rows
+from keras_gsp.retrieval.index.columns import Rows, Texts
 from keras_gsp.retrieval.index.gallery import Gallery, StoredVectors
 from keras_gsp.retrieval.index.search_index import KEPT
-from keras_gsp.retrieval.index.texts import Texts
-from keras_gsp.retrieval.saved_files import INDEX, verified_facts
-from keras_gsp.storage.checksums import write_checksums
+from keras_gsp.storage.checksums import INDEX, verified_facts, write_checksums
 
 FORMAT = 5
 KEPT_IN_FILES = KEPT | {"preprocessing": ("preprocessing", Preprocessing)}

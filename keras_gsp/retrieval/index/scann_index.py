@@ -85,11 +85,10 @@ class ScannIndex(ApproximateIndex):
         self.settings = None if settings is None else deepcopy(dict(settings))
         super().__init__(embeddings, labels, ids, **options)
 
-    def num_candidates(self, k: int, wanted: int | None = None) -> int | None:
+    def num_candidates(self, k: int) -> int | None:
         """Candidates to reorder for k neighbors, `None` without reordering."""
         reorder = (self.settings or {}).get("reorder")
-        least = reorder and (wanted or reorder["reordering_num_neighbors"])
-        return least and max(least, k)
+        return reorder and max(reorder["reordering_num_neighbors"], k)
 
     def built_with(self, builder: Any, gallery: Gallery | None = None) -> Any:
         """Builds a searcher by ScaNN's `builder`, of NumPy or of a graph."""
@@ -135,16 +134,11 @@ class ScannEngine(Engine):
         # ScaNN appends rows without a number.
         self._searcher.searcher.upsert([None] * len(rows), rows, len(rows))
 
-    def proposed(
-        self, queries: np.ndarray, asked: int, **options: Any
-    ) -> np.ndarray:
-        wanted = options.pop("pre_reorder_num_neighbors", None)
-        num_candidates = self._options.num_candidates(asked, wanted)
+    def proposed(self, queries: np.ndarray, asked: int) -> np.ndarray:
         rows, distances = self._searcher.search_batched_parallel(
             np.ascontiguousarray(queries),
             final_num_neighbors=asked,
-            pre_reorder_num_neighbors=num_candidates,
-            **options,
+            pre_reorder_num_neighbors=self._options.num_candidates(asked),
         )
         is_missing = np.isnan(np.asarray(distances))
         return np.where(is_missing, -1, np.asarray(rows).astype("int64"))

@@ -60,8 +60,8 @@ class SearchIndex:
     _match: MatchThreshold | None = None
     _space: SpaceFingerprint | None = None
     _augmented: AugmentedSearch | None = None
-    # Searches with checked arguments (queries, k, an excluded id for each,
-    # where), and with `column`, of which `groups` are the values.
+    # Searches with checked arguments: queries, k, an excluded id for each,
+    # where, and a column of which `groups` are the values, or `None`.
     _found: Callable[..., Neighbors]
     _found_exactly: Callable[[np.ndarray, int], Neighbors]
     # Adds what `checked_items` returns.
@@ -151,7 +151,6 @@ class SearchIndex:
         diversity: float = 0.0,
         like: Any = None,
         unlike: Any = None,
-        **options: Any,
     ) -> Neighbors:
         """Finds the nearest items of each query, or most of them.
 
@@ -182,9 +181,6 @@ class SearchIndex:
                 these ids are not returned.
             unlike: as `like`, items to find fewer of: the mean moves away
                 from theirs by twice their distance.
-            **options: of the engine: `params` for faiss; `leaves_to_search`
-                and `pre_reorder_num_neighbors` for ScaNN; `ef` for Milvus, the
-                width of the graph search, by default the larger of 64 and 4 k.
 
         Raises:
             RuntimeError: an empty index.
@@ -212,14 +208,13 @@ class SearchIndex:
             )
         if group_by is not None:
             check_columns([group_by], self._dtypes, "group_by")
-            options["column"] = group_by
         most = min(len(self), self.max_neighbors or len(self))
 
         def nearest(things, asked):
             ids, more = [excluded[i] for i in things], asked
             if left_out:
                 more = min(asked + len(left_out), most)
-            near = self._nearest(queries[things], more, ids, where, **options)
+            near = self._nearest(queries[things], more, ids, where, group_by)
             return without(near, left_out, asked) if left_out else near
 
         queries = queries.reshape(num_things, photographs, -1)
@@ -242,8 +237,8 @@ class SearchIndex:
         A query is one vector, (queries, size).
         """
         check_count(k=k)
-        rows, _ = self._checked(queries)
-        if len(np.shape(queries)) == 3:
+        rows, photographs = self._checked(queries)
+        if photographs > 1:
             raise ValueError(
                 "`queries` must be (queries, size): a thing of several "
                 f"photographs takes `search`. Received: {np.shape(queries)}."
@@ -303,15 +298,17 @@ class SearchIndex:
         """The dtype of each column: id, label and attributes."""
         raise NotImplementedError
 
-    def _nearest(self, queries, k, excluded, where, **options):
+    def _nearest(self, queries, k, excluded, where, column=None):
         """Neighbors of queries (things, photographs, size), an id left out."""
         if self._augmented is not None:
-            found = self._augmented.search
-            return found(self, queries, k, excluded, where, **options)
+            search = self._augmented.search
+            return search(self, queries, k, excluded, where, column)
         _, photographs, size = queries.shape
-        ids = [one for one in excluded for _ in range(photographs)]
+        ids = [
+            excluded_id for excluded_id in excluded for _ in range(photographs)
+        ]
         rows = queries.reshape(-1, size)
-        near = self._found(rows, k, ids, where, **options)
+        near = self._found(rows, k, ids, where, column)
         return near if photographs < 2 else nearest_to_any(near, photographs, k)
 
     def _round_index(self, number: int) -> "SearchIndex":

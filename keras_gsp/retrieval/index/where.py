@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp._labels import as_host_array, composed
-from keras_gsp.retrieval.index.columns import blocks_of
-from keras_gsp.retrieval.index.texts import BLOCK, Texts
+from keras_gsp.retrieval.index.columns import BLOCK, Texts, blocks_of
 
 Where = Mapping[str, Any]
 # What Milvus's filters read in a string.
@@ -41,7 +40,11 @@ def is_selected(
     for name, test, value in _conditions(where, dtypes):
         column = columns[name]
         if test == "in":
-            passed &= _is_one_of(column, value)
+            passed &= (
+                column.is_one_of(set(value))
+                if isinstance(column, Texts)
+                else np.isin(column, np.array(value, column.dtype))
+            )
         else:
             rows = np.flatnonzero(passed)
             for some in blocks_of(rows, BLOCK):
@@ -50,12 +53,6 @@ def is_selected(
                     values >= value if test == ">=" else values < value
                 )
     return passed
-
-
-def _is_one_of(column, values):
-    if isinstance(column, Texts):
-        return column.is_one_of(set(values))
-    return np.isin(column, np.array(values, column.dtype))
 
 
 def milvus_expression(

@@ -8,15 +8,16 @@ import keras
 import numpy as np
 
 from keras_gsp._checks import check_count, check_interval
+from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
 from keras_gsp.retrieval.matching import checked_match
 from keras_gsp.retrieval.serving.artefact_facts import (
+    Canaries,
     exported_facts,
     write_facts,
 )
-from keras_gsp.retrieval.serving.canaries import Canaries
 from keras_gsp.retrieval.serving.graph_decoding import tf
 from keras_gsp.retrieval.serving.served_encoder import OK, ServedEncoder
 from keras_gsp.storage.whole import whole_folder
@@ -30,7 +31,12 @@ LARGEST_IN_JSON = 2**53
 
 
 def export_encoder(
-    encoder: keras.Model, path: str | Path, **options: Any
+    encoder: keras.Model,
+    path: str | Path,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Writes a SavedModel from encoded images to embeddings.
 
@@ -45,17 +51,15 @@ def export_encoder(
         encoder: built Keras model, images (batch, height, width, channels) in
             [0, 255] to embeddings (or to a dict with `"embedding"`).
         path: folder to make.
-        **options: the options of all exports:
-            `max_pixels`, largest number of pixels of a file (50 million); a
-            larger one is not decoded and gets the status "too large: ...".
-            `metadata`, JSON values to add to `metadata.json`; the model card
-            shows `"scores"` and `"recipe"`.
-            `overwrite`, whether to replace an export at `path`.
+        max_pixels: largest number of pixels of a file; a larger one is not
+            decoded and gets the status "too large: ...".
+        metadata: JSON values to add to `metadata.json`; the model card shows
+            `"scores"`.
+        overwrite: whether to replace an export at `path`.
 
     Raises:
         FileExistsError: `path` exists and `overwrite` is `False`.
         RuntimeError: another backend than TensorFlow.
-        TypeError: an unknown option.
         ValueError: an encoder without one image input, or with one of open
             size and no `Preprocessing`.
 
@@ -69,8 +73,9 @@ def export_encoder(
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
     """
-    served = ServedEncoder(encoder, **options)
-    _write_saved_model(served, None, exported_facts(served), path)
+    served = ServedEncoder(encoder, is_exported=True, max_pixels=max_pixels)
+    facts = exported_facts(served, metadata)
+    _write_saved_model(served, None, facts, path, overwrite)
 
 
 def export_retriever(
@@ -81,7 +86,9 @@ def export_retriever(
     neighbors: int = 10,
     within: float | None = None,
     canaries: Mapping[Any, str | Path | bytes] | None = None,
-    **options: Any,
+    max_pixels: int = MAX_PIXELS,
+    metadata: dict[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> None:
     """Writes a SavedModel from encoded images to their nearest neighbors.
 
@@ -107,7 +114,9 @@ def export_retriever(
         canaries: image files, or their bytes, by the ids of their items; the
             export carries a dozen of them, and `verify_export` embeds them
             again.
-        **options: as for `export_encoder`.
+        max_pixels: as for `export_encoder`.
+        metadata: as for `export_encoder`.
+        overwrite: as for `export_encoder`.
 
     Raises:
         RuntimeError: an empty index, or canaries that the encoder does not
@@ -138,26 +147,28 @@ def export_retriever(
             f"`ExactIndex`. Received: {type(index).__name__}."
         )
     index._check_filled()
-    served = ServedEncoder(encoder, index, **options)
+    served = ServedEncoder(
+        encoder, index, is_exported=True, max_pixels=max_pixels
+    )
     if index.embedding_size != served.embedding_size:
         raise ValueError(
             "`index` must hold embeddings of the encoder's size, "
             f"{served.embedding_size}. Received: {index.embedding_size}."
         )
     checked_match(index.match, served.space)
+
+    def embed(images):
+        return served.embedded_bytes(tf.constant(images))[0].numpy()
+
     carried = None
     if canaries is not None:
-
-        def embed(images):
-            return served.embedded_bytes(tf.constant(images))[0].numpy()
-
         carried = Canaries.of(embed, index, canaries)
     gallery = _ServedGallery(index, neighbors, within)
-    facts = exported_facts(served) | gallery.facts
-    _write_saved_model(served, gallery, facts, path, carried)
+    facts = exported_facts(served, metadata) | gallery.facts
+    _write_saved_model(served, gallery, facts, path, overwrite, carried)
 
 
-def _write_saved_model(served, gallery, facts, path, canaries=None):
+def _write_saved_model(served, gallery, facts, path, overwrite, canaries=None):
     """Writes an encoder, and the search of a gallery, with their metadata."""
     module = tf.Module()
     # As TensorFlow's variables, for its tracking.
@@ -171,10 +182,10 @@ def _write_saved_model(served, gallery, facts, path, canaries=None):
     default = "embed" if gallery is None else "search"
     signatures["serving_default"] = signatures[default]
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    with whole_folder(path, overwrite=served.overwrite) as folder:
+    with whole_folder(path, overwrite=overwrite) as folder:
         tf.saved_model.save(module, str(folder), signatures, options)
         _forget_custom_gradients(folder / "saved_model.pb")
-        if canaries is not None:
+        if canaries:
             canaries.save(folder)
         write_facts(folder, facts)
 

@@ -55,9 +55,6 @@ _UNSCALED = {
 class ServedEncoder:
     """Reads and embeds images: the common part of `Retriever` and exports.
 
-    `needs_tensorflow`: whether it is exported; `export_encoder` describes the
-    other options.
-
     Attributes:
         encoder: with LoRA factors merged.
         space: fingerprint of the encoder's space.
@@ -70,20 +67,17 @@ class ServedEncoder:
         encoder: keras.Model,
         index: SearchIndex | None = None,
         *,
-        needs_tensorflow: bool = True,
+        is_exported: bool = False,
         max_pixels: int = MAX_PIXELS,
-        metadata: dict[str, Any] | None = None,
-        overwrite: bool = False,
     ) -> None:
         backend = keras.backend.backend()
-        if needs_tensorflow and backend != "tensorflow":
+        if is_exported and backend != "tensorflow":
             raise RuntimeError(
                 "An export needs the backend tensorflow. "
                 f"Received: {backend!r}. Save the encoder as .keras and "
                 "export it where KERAS_BACKEND=tensorflow; install TensorFlow "
                 "with `pip install 'keras-gsp[tf]'`."
             )
-        self.metadata, self.overwrite = metadata or {}, overwrite
         check_space(encoder, index)
         # Merged weights differ from those that made the index by rounding.
         self.space = space_fingerprint(encoder)
@@ -110,16 +104,11 @@ class ServedEncoder:
     def embed(
         self, files: Sequence[Any], boxes: np.ndarray | None = None
     ) -> tuple[np.ndarray, list[str]]:
-        """Embeds image files, on every backend.
+        """Embeds image files, paths or bytes, on every backend.
 
-        Args:
-            files: a path, or the bytes of an image file, of each.
-            boxes: part of each, x, y, width and height in pixels, (files, 4);
-                zeros for all of it.
-
-        Returns:
-            Embeddings (files, embedding_size), float32, zeros where the status
-            of a file is not "ok"; and each status.
+        `boxes` (files, 4) are the part of each, x, y, width and height in
+        pixels, zeros for all of it. Returns embeddings (files, embedding_size),
+        float32, zeros where the status of a file is not "ok"; and each status.
         """
         rows = np.zeros((len(files), self.embedding_size), "float32")
         status = [OK] * len(files)
@@ -130,8 +119,10 @@ class ServedEncoder:
 
             def started(first):
                 some = range(first, min(first + size, len(files)))
-                given = [(files[i], boxes[i]) for i in some]
-                return some, [threads.submit(self._pixels, *x) for x in given]
+                return some, [
+                    threads.submit(self._pixels, files[i], boxes[i])
+                    for i in some
+                ]
 
             block = started(0)
             while block[0]:

@@ -7,9 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from keras_gsp.callbacks.exact_resume.callback_state import pack, unpack
 from keras_gsp.callbacks.exact_resume.checkpoints import (
+    pack,
     read_checkpoint,
+    unpack,
     write_checkpoint,
 )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_gsp.retrieval import ExactIndex
-from keras_gsp.retrieval.index.texts import Texts
+from keras_gsp.retrieval.index.columns import Texts
 from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import (
     check_sorted,
@@ -128,7 +128,7 @@ def test_one_long_string_widens_no_others(tmp_path):
 
 
 def test_a_column_of_strings_is_as_a_list(monkeypatch):
-    monkeypatch.setattr("keras_gsp.retrieval.index.texts.BLOCK", 3)
+    monkeypatch.setattr("keras_gsp.retrieval.index.columns.BLOCK", 3)
     words = ["", "caf\u00e9", "x" * 70, "", "b", "\udc80", "b\0c", "a"]
     for start in range(len(words)):
         column = Texts.of(words[:start]).appended(words[start:])
@@ -149,7 +149,7 @@ def test_a_column_of_strings_is_as_a_list(monkeypatch):
 
 def test_ids_are_told_apart_that_share_a_hash(monkeypatch):
     monkeypatch.setattr(
-        "keras_gsp.retrieval.index.texts._hashes",
+        "keras_gsp.retrieval.index.columns._hashes",
         lambda content, ends: np.diff(ends, prepend=0).astype("uint64"),
     )
     rows, ids = random_rows(6), ["b", "a", "cc", "c", "aa", "d"]

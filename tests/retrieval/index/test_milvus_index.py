@@ -35,16 +35,16 @@ def test_the_graph_answers_like_exact_search(index, monkeypatch):
     index.build()
     queries = columns(9, seed=1)[0]
     for where in (None, {"label": 3, "color": ["red", COLORS[2]]}):
-        found = index.search(queries, 7, ef=300, where=where)
+        found = index.search(queries, 7, where=where)
         same(found, exact.search(queries, 7, where=where))
     assert (found.indices == -1).all()
     # All rows are read, in several blocks; some searches need several calls.
     monkeypatch.setattr(milvus_index, "READ_ROWS", 64)
     monkeypatch.setattr(milvus_index, "BATCH_NUMBERS", 1000)
     same(index.search_exactly(queries, 7), exact.search(queries, 7))
-    same(index.search(queries, 7, ef=300), exact.search(queries, 7))
+    same(index.search(queries, 7), exact.search(queries, 7))
     own = {"exclude_ids": ids[:9], "where": {"id": [*ids[:4], ids[20]]}}
-    found = index.search(queries, 7, ef=300, **own)
+    found = index.search(queries, 7, **own)
     same(found, exact.search(queries, 7, **own))
 
 
@@ -61,7 +61,7 @@ def test_changes_are_there_after_a_restart(index, tmp_path):
     index.space = SPACE
     index.close()
     again = MilvusIndex(tmp_path / "gallery.db", "things")
-    found, expected = again.search(rows, 5, ef=200), exact.search(rows, 5)
+    found, expected = again.search(rows, 5), exact.search(rows, 5)
     same(found, expected)
     assert again.match == exact.match and again.space == SPACE
     np.testing.assert_array_equal(found.is_match, expected.is_match)

@@ -53,16 +53,7 @@ def test_pickled_ids_and_bad_options_are_refused(tmp_path):
 
 
 @needs_scann
-def test_a_search_may_look_into_more_leaves():
-    # Without clusters: a leaf of clustered rows may hold all neighbors.
-    rows = np.random.default_rng(0).normal(size=(1000, 8)).astype("float32")
-    index = ScannIndex(rows, settings=SETTINGS)
-    exact = ExactIndex(rows).search(rows[:50], 10)
-    few = {"leaves_to_search": 1, "pre_reorder_num_neighbors": 11}
-    assert share(index.search(rows[:50], 10, **few), exact) < 0.65
-    assert share(index.search(rows[:50], 10), exact) > 0.75
-    with pytest.raises(TypeError, match="leaves"):
-        index.search(QUERIES, leaves=3)
+def test_where_few_leaves_hold_too_few_the_rest_is_padding():
     few = SETTINGS | {"tree": {"num_leaves": 50, "num_leaves_to_search": 1}}
     found = ScannIndex(ROWS, settings=few).search(ROWS[:9], 500)
     assert found.counts.max() < 500  # and padding after them

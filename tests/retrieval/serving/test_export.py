@@ -13,12 +13,12 @@ from keras_gsp.retrieval import (
     export_encoder,
     export_retriever,
 )
-from keras_gsp.retrieval.saved_files import verified_facts
 from keras_gsp.retrieval.serving.served_encoder import (
     NOT_FINITE,
     UNREADABLE,
     ServedEncoder,
 )
+from keras_gsp.storage.checksums import verified_facts
 from tests.retrieval.index.test_indexes import damaged_in_turn
 from tests.retrieval.serving.served_answers import (
     answers_elsewhere,

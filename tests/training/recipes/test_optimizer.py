@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_gsp._compat import learning_rate_of
 from training.recipes.learner import build_learner
 from training.recipes.named import named
 from training.recipes.optimizer import Rate
@@ -45,7 +44,7 @@ def test_settings_reach_the_optimizer_and_the_backbone_waits():
     for one in found.values():
         assert isinstance(one, keras.optimizers.AdamW)
         assert one.weight_decay == 1e-4
-    rates = {name: learning_rate_of(one) for name, one in found.items()}
+    rates = {name: one._learning_rate for name, one in found.items()}
     peaks = {"metric_learner": 5 * recipe.learning_rate}  # of its proxies
     for name, rate in rates.items():
         assert rate.peak == peaks.get(name, recipe.learning_rate)
