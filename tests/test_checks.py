@@ -12,8 +12,6 @@ from keras_gsp._checks import (
 )
 from tests.compiled import compiled, on_tensorflow, under_xla
 
-NAN, INF = float("nan"), float("inf")
-
 
 def test_optional_ones_may_be_none_and_a_seed_is_an_int():
     check_integer(is_optional=True, size=None)

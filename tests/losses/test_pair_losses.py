@@ -15,7 +15,6 @@ SUMS = [
     for case, (kind, *_) in PAIR_LOSSES.items()
     if case != "multi_similarity_mined" and not issubclass(kind, ListLoss)
 ]
-LABELS = np.array([0, 1, 0, 2, 1, 0, 3])
 
 
 def vectors(size=7, seed=0):

@@ -88,6 +88,3 @@ def test_few_thresholds_stay_within_their_step(monkeypatch):
         # The curve is straight for at most 1 / 199 of the positives.
         assert found[name] == pytest.approx(exact[name], abs=0.5 / 199)
         assert found[name] != exact[name]
-
-
-POINTS, LABELS = noisy_set(0, count=6)
