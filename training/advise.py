@@ -5,7 +5,7 @@ features, whitening, neighbor augmentation and second looks, which train
 nothing; then heads on the frozen backbone, LoRA, fine-tuning. A third of the
 classes is held out and scores every row; a quarter of the others validates and
 chooses each row's settings. It stops when the minutes are over, and says what
-it had no time for. A stopped command goes on when it is given again.
+it had no time for. The same command goes on from there.
 
 `--output` gets advice.md, and encoder.keras of the best row without training.
 """
@@ -21,22 +21,20 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from training.recipes.named import named
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Recipe, named
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
 from training.runs.run_directory import write_text
 from training.runs.scoring import part_scores
 from training.runs.verdict import interval
+from training.train import changed_settings
 
 # With fewer, there are two classes to validate with.
 MIN_CLASSES = 12
 # MAP@R below which no row knows the images.
 TOO_LOW = 0.1
-# Share of the time in which all images are embedded, or fewer of each class.
-EMBED_SHARE = 1 / 3
-# A training step costs about three passes through the backbone.
-PASSES = 3
+# Images for each minute, fewer of each class where there are more.
+IMAGES_A_MINUTE = 400
 HEADS: list[dict[str, Any]] = [
     {},
     {"learning_rate": 3e-4},
@@ -61,7 +59,7 @@ class AdviseCommand:
     dataset: Literal["folder", "csv"] = "folder"
     """Layout of the data set, as for training.train."""
     minutes: Annotated[float, positive] = 10.0
-    """Minutes to spend; a row that would take longer is not begun."""
+    """Minutes after which it stops, the raw features' row at the least."""
     worth: Annotated[float, positive] = 1.0
     """Points of MAP@R, in %, that a more expensive row must gain."""
     backbone: str = "mobilenet-v2"
@@ -127,7 +125,6 @@ class Advice:
         self.end = time.monotonic() + 60 * command.minutes
         self.rows: list[Row] = []
         self.skipped: dict[str, str] = {}
-        self.notes: list[str] = []
 
     @property
     def best(self) -> Row:
@@ -141,36 +138,50 @@ class Advice:
     def run(self) -> None:
         """Embeds each image once, tries rows in order of cost, keeps time."""
         self._read()
-        self._embed()
-        for name, attempt in (
-            ("raw features", self._raw),
-            ("CLS + GeM", self._class_token),
-            ("whitening", self._whitened),
-            ("neighbor augmentation", self._augmented),
-            ("second look, sum", self._looks),
-            ("second look, window", self._looks),
-            ("head", self._head),
-            ("LoRA", self._tuned),
-            ("fine-tuning", self._tuned),
-        ):
-            begin = time.monotonic()
-            if begin > self.end and self.rows:
-                self.skipped[name] = "no time"
-                continue
-            print(f"{name} ...", flush=True)
+        first, *others = attempts = {
+            "raw features": self._raw,
+            "CLS + GeM": self._class_token,
+            "whitening": self._whitened,
+            "neighbor augmentation": self._augmented,
+            "second look, sum": self._looks,
+            "second look, window": self._looks,
+            "head": self._head,
+            "LoRA": self._tuned,
+            "fine-tuning": self._tuned,
+        }
+        self._try(first, attempts[first])
+        for name in others:
+            self.skipped[name] = "no time"
+            if not self._is_over():
+                self._try(name, attempts[name])
+
+    def _is_over(self):
+        return time.monotonic() >= self.end
+
+    def _try(self, name, attempt):
+        """Adds a row, or why there is none."""
+        print(f"{name} ...", flush=True)
+        begin = time.monotonic()
+        try:
             row = attempt(name)
-            if isinstance(row, str):
-                self.skipped[name] = row
-                print(f"{name}: {row}", flush=True)
-                continue
-            row.seconds = time.monotonic() - begin
-            self.rows.append(row)
-            print(f"{name}: MAP@R {100 * row.map_at_r:.1f} %", flush=True)
+        except TimeoutError:
+            row = "no time"
+        if isinstance(row, str):
+            self.skipped[name] = row
+            print(f"{name}: {row}", flush=True)
+            return
+        self.skipped.pop(name, None)
+        row.seconds = time.monotonic() - begin
+        self.rows.append(row)
+        print(f"{name}: MAP@R {100 * row.map_at_r:.1f} %", flush=True)
 
     def _read(self):
-        """Reads the images in three sides; a third is held out."""
+        """Reads the images in three sides, embeds them; a third is held out."""
         from training.datasets.image_set import RetrievalSplits
         from training.recipes.data import check_sources, read_recipe
+        from training.recipes.encoder import build_backbone
+        from training.recipes.features import class_tokens, with_features
+        from training.runs.raw_baseline import pooled_sides
 
         # Images are looked at before any weights are.
         print(f"Reading {self.command.data_dir} ...", flush=True)
@@ -184,54 +195,21 @@ class Advice:
                 "a third is held out and some of the others validate. "
                 f"Received: {count} in {self.command.data_dir}."
             )
-        print(f"{len(images):,} images of {count} classes")
         check_sources(self.recipe)
-        self._measure()
-        budget = EMBED_SHARE * 60 * self.command.minutes
-        most = int(budget / self.seconds_per_image)
-        if len(images) > most:
-            each = max(4, most // count)
-            images = images.of_each_class(each)
-            self.notes.append(
-                f"At most {each} images of each class are used: all would not "
-                f"be embedded in {self.command.minutes:g} minutes."
-            )
-        sides = images.split_classes(count - count // 3)
+        most = max(4, int(IMAGES_A_MINUTE * self.command.minutes) // count)
+        used = images.of_each_class(most)
+        print(f"{len(used):,} of {len(images):,} images, {count} classes")
+        sides = used.split_classes(count - count // 3)
         self.images = RetrievalSplits("images", *sides).with_validation(4, 0)
         self.classes = self.images.test.labels
-
-    def _measure(self):
-        """Builds the backbone; measures the seconds that an image takes."""
-        from training.recipes.encoder import build_backbone
-
         side = self.command.crop_size
         self.backbone = build_backbone(self.uncached, (side, side, 3))
-        blank = np.zeros((16, side, side, 3), "uint8")
-        self.backbone.predict_on_batch(blank)
-        start = time.perf_counter()
-        self.backbone.predict_on_batch(blank)
-        self.seconds_per_image = (time.perf_counter() - start) / len(blank)
-
-    def _late(self, num_passes):
-        """Why so many passes of images cannot begin; empty: they can."""
-        seconds = num_passes * self.seconds_per_image
-        is_late = time.monotonic() + seconds > self.end
-        return f"no time: {seconds / 60:.0f} minutes" if is_late else ""
-
-    def _embed(self):
-        """Computes each image's map once, and pools it in several ways."""
-        from training.recipes.features import class_tokens, with_features
-        from training.runs.raw_baseline import pooled_features
-
         self.features = with_features(self.recipe, self.images)
-        self.pooled = {
-            side: pooled_features(self.recipe, None, part)
-            for side, part in self.features.sides().items()
-        }
+        self.pooled = pooled_sides(self.recipe, None, self.features.sides())
         self.tokens: dict[str, Any] = {}
         if self.recipe.hub_preset:
-            for side, part in self.images.sides().items():
-                self.tokens[side] = class_tokens(self.recipe, part)
+            for name, part in self.images.sides().items():
+                self.tokens[name] = class_tokens(self.recipe, part)
 
     def _row(self, name, chosen, rows, encoder, augmentation=None):
         queries = part_scores(rows["test"], self.classes, augmentation)
@@ -252,19 +230,14 @@ class Advice:
         import keras_gsp as gsp
         from training.runs.raw_baseline import POOLINGS
 
-        pooled = {
-            word: {side: part[word] for side, part in self.pooled.items()}
-            for word in POOLINGS
+        best = max(self.pooled, key=lambda k: self._validated(self.pooled[k]))
+        layers: dict[str, Any] = {
+            "average": keras.layers.GlobalAveragePooling2D,
+            "maximum": keras.layers.GlobalMaxPooling2D,
         }
-        self.pooling = max(pooled, key=lambda k: self._validated(pooled[k]))
-        power = POOLINGS[self.pooling]
-        layer = keras.layers.GlobalMaxPooling2D()
-        if np.isfinite(power):
-            layer = gsp.layers.GeneralizedMeanPooling(power)
-        if power == 1:
-            layer = keras.layers.GlobalAveragePooling2D()
-        rows, encoder = pooled[self.pooling], self._encoder(layer)
-        return self._row(name, self.pooling, rows, encoder)
+        make = layers.get(best, gsp.layers.GeneralizedMeanPooling)
+        layer = make() if best in layers else make(POOLINGS[best])
+        return self._row(name, best, self.pooled[best], self._encoder(layer))
 
     def _encoder(self, pooling):
         """The backbone's own features, pooled."""
@@ -289,10 +262,10 @@ class Advice:
         unit = keras.layers.UnitNormalization()
         rows = {
             side: keras.ops.convert_to_numpy(
-                unit(np.concatenate([unit(tokens), gem["GeM 3"]], axis=1))
+                unit(np.concatenate([unit(tokens), gem], axis=1))
             )
             for tokens, (side, gem) in zip(
-                self.tokens.values(), self.pooled.items(), strict=True
+                self.tokens.values(), self.pooled["GeM 3"].items(), strict=True
             )
         }
         both: Any = with_class_token(self.backbone)
@@ -333,8 +306,6 @@ class Advice:
         from keras_gsp._labeled_batches import encoded
         from training.recipes.batches import evaluation_batches
 
-        if late := self._late(2 * len(self.classes)):
-            return late
         combine, window = "sum", None
         if "window" in name:
             combine, window = "second", 0.5
@@ -345,9 +316,8 @@ class Advice:
             first, second, window=window, combine=combine
         )
         batches = evaluation_batches(self.uncached, self.images.test)
-        rows = {"test": encoded(looks, batches)[0]}
-        queries = part_scores(rows["test"], self.classes)
-        return Row(name, f"GSP, {self.pooling}", queries, encoder=looks)
+        queries = part_scores(encoded(looks, batches)[0], self.classes)
+        return Row(name, f"GSP, {self.rows[0].chosen}", queries, encoder=looks)
 
     def _head(self, name):
         return self._trained(name, HEADS, self.recipe, self.features)
@@ -367,10 +337,7 @@ class Advice:
             steps_per_evaluation=every,
             learning_rate=1e-3 if rank else 1e-4,
         )
-        passes = PASSES * recipe.batch_size * recipe.steps
-        passes += 5 * len(self.images.validation) + len(self.images.test)
-        late = self._late(passes)
-        return late or self._trained(name, [{}], recipe, self.images)
+        return self._trained(name, [{}], recipe, self.images)
 
     def _trained(self, name, variants, recipe, splits):
         """Trains what there is time for; validation classes choose."""
@@ -379,9 +346,13 @@ class Advice:
         scores: dict[Recipe, tuple] = {}
         count = min(recipe.classes_per_batch, splits.train.num_classes)
         for settings in variants:
-            if not scores or time.monotonic() < self.end:
-                tried = recipe.with_(**{"classes_per_batch": count} | settings)
+            tried = recipe.with_(**{"classes_per_batch": count} | settings)
+            try:
                 scores[tried] = self._run(tried, splits)
+            except TimeoutError:
+                if not scores:
+                    raise
+                break
         best = max(scores, key=lambda tried: scores[tried][0])
         value, path = scores[best]
         if not np.isfinite(value):
@@ -391,15 +362,27 @@ class Advice:
         return Row(name, chosen, queries, recipe=best)
 
     def _run(self, recipe, splits):
-        """Trains a run, or finds it finished: validation score and folder."""
+        """Trains a run, or finds it finished: validation score and folder.
+
+        `TimeoutError` when the minutes are over; the run may go on later.
+        """
+        import keras
+
         from training.runs.trial import Trial
+
+        def check_time(batch, logs=None):
+            if self._is_over():
+                raise TimeoutError
 
         content = json.dumps([recipe.settings, splits.classes()], default=str)
         name = hashlib.sha256(content.encode()).hexdigest()[:12]
         trial = Trial(self.command.output / "runs" / name, recipe)
         try:
             if not trial.is_finished:
-                trial.train(splits, keep=True)
+                stop = keras.callbacks.LambdaCallback(
+                    on_train_batch_end=check_time
+                )
+                trial.train(splits, keep=True, callbacks=[stop])
         except ValueError as error:
             # Embeddings, or their scores, of a training that diverged.
             if "finite" not in str(error):
@@ -493,12 +476,10 @@ def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
     name: str = command.dataset
     if name == "folder" and recipe.cache_features:
         name = "folder-features"
-    choices = {k: getattr(recipe, k) for k in ("backbone", "loss", "pooling")}
-    base = named(name, **choices).settings
     words = ["python", "-m", "training.train", name]
     words += ["--data-dir", command.data_dir]
-    for option, value in recipe.settings.items():
-        if option in choices or (value != base[option] and option not in TRIED):
+    for option, value in changed_settings(name, recipe).items():
+        if option not in TRIED:
             words += ["--" + option.replace("_", "-"), str(value)]
     return words
 
@@ -527,7 +508,6 @@ def page_of(advice: Advice, minutes: float) -> str:
             "was trained on; a fifth of each class at a time searches the "
             "others. Gains are points of MAP@R, image by image, with 95 % "
             f"intervals over classes. It took {minutes:.1f} minutes.",
-            *advice.notes,
             "\nNext:\n",
             textwrap.indent(next_step(advice), "    ") + "\n",
         ]

@@ -18,16 +18,16 @@ import sys
 import time
 import webbrowser
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from training.recipes.named import named
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import Recipe, named
 from training.runs.command_line import run_command
 from training.runs.run_directory import RunDirectory, write_text
-from training.runs.scoring import augmentation_scores, load_encoder
+from training.runs.scoring import load_encoder
 from training.runs.train_run import train_run
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -138,7 +138,6 @@ def run_demo(command: DemoCommand) -> None:
         label = ", ".join(map(str, key))
         _train(recipe, splits[is_cached], directories[key], label)
     if False not in splits:
-        recipe = command.recipes["frozen", "GSP", 0]
         splits[False] = load_splits(recipe.with_(cache_features=False))
     images = splits[False].test
     looks = second_looks(directories, splits[False])
@@ -148,7 +147,6 @@ def run_demo(command: DemoCommand) -> None:
         f"\n{len(images)} images of {images.num_classes} unseen letters among "
         f"unseen symbols:\n\n{table}"
     )
-    print(augmentation_gain(looks[-1], splits[False]))
     export_and_search(looks[-1], images, folder)
     page = write_demo_report(directories, folder)
     if command.open and not command.smoke and _has_desktop():
@@ -173,8 +171,7 @@ def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
     import keras_gsp as gsp
     from training.recipes.encoder import build_backbone
 
-    scores: dict[str, list] = {"window, not trained": [], "window, a head": []}
-    looks: dict[str, tuple] = {}
+    looks: dict[str, Look] = {}
     for run in _runs_of(directories, LOOKS):
         first, recipe = load_encoder(run), run.read_recipe()
         whole = recipe.with_(cache_features=False)
@@ -183,37 +180,28 @@ def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
         )
         options: dict[str, Any] = {"window": WINDOW, "combine": "second"}
         finder = gsp.models.TwoLooks(first, raw, **options)
-        second = window_head(run, finder, recipe, splits)
-        for name, encoder in zip(
-            scores,
-            (finder, gsp.models.TwoLooks(first, second, **options)),
-            strict=True,
+        head = window_head(run, finder, recipe, splits)
+        for name, encoder in (
+            ("GSP's window, not trained", finder),
+            (
+                "GSP's window, a head",
+                gsp.models.TwoLooks(first, head, **options),
+            ),
         ):
             rows = encoder.predict(splits.test.images, verbose=0)
-            looks[name] = encoder, rows
-            scores[name].append(
-                gsp.metrics.retrieval_scores(rows, splits.test.labels)
-            )
-    return [
-        Look(f"GSP's {name}", encoder, rows, scores[name])
-        for name, (encoder, rows) in looks.items()
-    ]
+            found = gsp.metrics.retrieval_scores(rows, splits.test.labels)
+            before = looks[name].scores if name in looks else []
+            looks[name] = Look(name, encoder, rows, [*before, found])
+    return [*looks.values()]
 
 
 def window_head(
     run: RunDirectory, finder: Any, recipe: Recipe, splits: Any
 ) -> Any:
     """Trains a head on the windows, which the network takes as characters."""
-    import keras
+    from training.recipes.features import with_features
 
-    import keras_gsp as gsp
-    from training.recipes import batches, features
-    from training.recipes.learner import build_learner, start_from_data
-    from training.runs.callbacks import BestWeights
-
-    file = run.path / "window.keras"
-    if file.exists():
-        return keras.saving.load_model(file, compile=False)
+    directory = RunDirectory(run.path / "window")
     recipe = _recipe(
         *("frozen", "GAP"),
         seed=recipe.seed,
@@ -221,35 +209,10 @@ def window_head(
         steps_per_evaluation=recipe.steps_per_evaluation,
         data_arguments={"canvas_size": SIDE},
     )
-    sides = {
-        side: features.image_features(recipe, _windows(finder, images))
-        for side, images in (
-            ("train", splits.train),
-            ("validation", splits.validation),
-        )
-    }
-    train = sides["train"]
-    learner = build_learner(
-        recipe,
-        num_classes=train.num_classes,
-        image_shape=train.images.shape[1:],
-    )
-    start_from_data(recipe, learner, train)
-    scores = gsp.callbacks.RetrievalEvaluation(
-        batches.evaluation_batches(recipe, sides["validation"])
-    )
-    learner.fit(
-        batches.training_batches(recipe, train),
-        epochs=recipe.evaluations,
-        steps_per_epoch=recipe.interval,
-        callbacks=[scores, BestWeights(scores, recipe.evaluations + 1)],
-        shuffle=False,
-        verbose=0,
-    )
-    encoder = features.complete_encoder(recipe, learner.encoder)
-    encoder.save(file)
-    print(f"{file}: a head on the windows")
-    return encoder
+    if not directory.is_finished:
+        windows = splits.mapped(partial(_windows, finder))
+        train_run(recipe, with_features(recipe, windows), directory)
+    return load_encoder(directory)
 
 
 def _windows(finder, images):
@@ -258,22 +221,6 @@ def _windows(finder, images):
     parts = [finder.crops(images.images[i : i + 500]) for i in starts]
     pixels = np.rint(np.concatenate(parts)).clip(0, 255).astype("uint8")
     return dataclasses.replace(images, images=pixels)
-
-
-def augmentation_gain(look: Look, splits: Any) -> str:
-    """Says what neighbors of the gallery add to the best encoder."""
-    validation = look.encoder.predict(splits.validation.images, verbose=0)
-    scores = augmentation_scores(
-        *(look.rows, splits.test.labels),
-        *(validation, splits.validation.labels),
-    )
-    if not scores["num_neighbors"]:
-        return "Neighbor augmentation: no gain on validation letters.\n"
-    return (
-        "Neighbor augmentation, where a fifth of each letter searches the "
-        "rest: MAP@R {parts_map_at_r:.3f} -> {augmented_map_at_r:.3f} with "
-        "{num_neighbors} neighbors.\n".format(**scores)
-    )
 
 
 def export_and_search(look: Look, images: Any, folder: Path) -> None:

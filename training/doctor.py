@@ -68,39 +68,49 @@ def _examine(command):
             "`encoder` and `review` of labeled images must come together. "
             "Received: encoder={}, review={}.".format(*options)
         )
-    progress = partial(tqdm, desc="Looking at images")
-    found = inspect(splits, progress=progress)
+    found = inspect(splits, progress=partial(tqdm, desc="Looking at images"))
     lines = list(_report(splits, found))
     print(*lines, sep="\n")
     if not is_labeled:
-        _groups(command, splits, found, lines)
+        _groups(command, found, lines)
     elif command.review is not None:
-        _review(command, lines)
+        _suspects(command, lines)
+    if command.review is not None:
+        print(f"{command.review}: written; open it and decide")
     print(f"Next: {_next(command, found, is_labeled)}")
     return found.has_leak
 
 
 def _splits(command):
     """Reads the data set; a folder without class folders is not split."""
-    import keras_gsp as gsp
     from training.datasets.own_images import csv_splits, folder_splits
 
     if command.dataset == "csv":
         return csv_splits(command.data_dir, decisions=command.decisions)
-    images = gsp.data.image_folder(
-        command.data_dir, decisions=command.decisions
-    )
+    images = _images(command)
     if images.num_classes == 1:
         return images
     return folder_splits(command.data_dir, decisions=command.decisions)
 
 
-def _groups(command, images, found, lines):
+def _images(command):
+    """The images without a split."""
+    import keras_gsp as gsp
+
+    options: dict[str, Any] = {"decisions": command.decisions}
+    if command.dataset == "csv":
+        options["on_missing"] = "skip"
+        return gsp.data.ImageSet.from_csv(command.data_dir, **options)
+    return gsp.data.image_folder(command.data_dir, **options)
+
+
+def _groups(command, found, lines):
     """Prints the groups of copies, and writes the page to decide on them."""
     from training.datasets.layout import images_root
-    from training.reports.review import write_groups
+    from training.reports.review import TITLES, group_cards, write_review
 
-    root, groups = images_root(command.data_dir), found.groups
+    root = images_root(command.data_dir)
+    groups = [group for part in found.copies.values() for group in part]
     if command.encoder is not None:
         import keras_gsp as gsp
         from training.runs.scoring import load_encoder
@@ -113,17 +123,18 @@ def _groups(command, images, found, lines):
     rest = " of near copies, the largest first"
     print(*_listed(names, "group", rest), sep="\n")
     if command.review is not None:
+        cards = group_cards(groups, root)
+        section = TITLES["duplicates"], len(groups), cards
         name = Path(command.data_dir).name
-        write_groups(command.review, name, lines, groups, root)
-        print(f"{command.review}: written; open it and decide")
+        write_review(command.review, name, lines, [section], ["."])
 
 
-def _review(command, lines):
-    """Writes the page to decide on, and prints what was found."""
+def _suspects(command, lines):
+    """Compares embeddings, prints what was found, writes the page."""
     import keras_gsp as gsp
     from keras_gsp._labeled_batches import encoded
     from training.datasets.layout import images_root
-    from training.reports.review import write_review
+    from training.reports.review import TITLES, suspect_cards, write_review
     from training.runs.scoring import load_encoder, load_preprocessing
 
     expected = load_preprocessing(command.encoder)
@@ -133,33 +144,29 @@ def _review(command, lines):
             "`build_encoder(..., preprocessing=...)`. Received: "
             f"{command.encoder}, which does not."
         )
-    own: dict[str, Any] = {"decisions": command.decisions}
-    if command.dataset == "csv":
-        options = own | {"on_missing": "skip"}
-        images = gsp.data.ImageSet.from_csv(command.data_dir, **options)
-    else:
-        images = gsp.data.image_folder(command.data_dir, **own)
-    images = images.readable()
+    images = _images(command).readable()
     # Few at once: photographs of many megapixels take much memory.
     batches = gsp.data.image_batches(
         images, preprocessing=expected, batch_size=16
     )
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
-    name, root = Path(command.data_dir).name, images_root(command.data_dir)
-    facts = name, lines, images, embeddings, found, root
-    legends = write_review(command.review, *facts)
-    for kind, names in legends.items():
-        count = len(getattr(found, kind))
-        print(*_listed(names, *SUSPECTED[kind], count=count), sep="\n")
-    print(f"{command.review}: written; open it and decide")
+    root, sections = images_root(command.data_dir), []
+    cards = suspect_cards(images, embeddings, found, root)
+    for kind, (noun, rest) in SUSPECTED.items():
+        count, legends = len(getattr(found, kind)), cards[kind]
+        names = [card["legend"] for card in legends]
+        print(*_listed(names, noun, rest, count), sep="\n")
+        sections.append((TITLES[kind], count, legends))
+    name = Path(command.data_dir).name
+    write_review(command.review, name, lines, sections, images.class_names)
 
 
 def _next(command, found, is_labeled):
     """Returns the command that trains, or what to do before it."""
     if found.has_leak:
         return (
-            "remove one image of each pair across the split, or put both "
+            "remove images of each group across the split, or put them all "
             "into one class; then run this command again"
         )
     if command.review is not None:
@@ -210,17 +217,13 @@ def _report(splits, found):
     small = f" of fewer than {MIN_SIDE} pixels a side"
     yield from _listed(found.tiny, "image", small)
     yield from _listed(found.blank, "blank image")
+    if not is_labeled:
+        return  # Groups of copies follow.
     # Leaks are last, beside the verdict.
-    copies = sorted(found.copies.items(), key=lambda item: item[0][1] == LEAK)
-    for (kind, where), pairs in copies:
-        if not is_labeled:
-            continue  # Their groups follow.
-        rest = f" of {kind} images {where}"
-        yield from _listed([*map(" = ".join, pairs)], "pair", rest)
-    if not found.are_all_listed:
-        yield "there are more pairs of nearly identical images than are listed"
-    if is_labeled:
-        yield "leakage" if found.has_leak else "no leakage"
+    for where in sorted(found.copies, key=LEAK.__eq__):
+        names = [*map(" = ".join, found.copies[where])]
+        yield from _listed(names, "group", f" of copies {where}")
+    yield "leakage" if found.has_leak else "no leakage"
 
 
 def _listed(names, noun, rest="", count=None):

@@ -20,9 +20,7 @@ import tyro
 from tqdm import tqdm
 
 from training.embedding.collection import (
-    OK,
     Collection,
-    Row,
     listed,
     shard_name,
     write_shard,
@@ -52,30 +50,19 @@ class EmbedCommand:
     """ray: GPUs of each worker."""
     shard_size: Annotated[int, positive] = 2048
     """Images of a shard, which is lost when a worker dies."""
-    batch_size: Annotated[int, positive] = 64
-    """Images embedded at once."""
 
 
 class ShardWriter:
-    """Embeds whole shards with one encoder, a `.keras` file, on any backend.
+    """Embeds whole shards with an encoder, a `.keras` file, on any backend."""
 
-    The rows depend only on the shard and the encoder: batches never cross the
-    end of a shard, and all have the same size.
-    """
-
-    def __init__(
-        self, encoder: str, preprocessing: Any, output: str, batch_size: int
-    ) -> None:
+    def __init__(self, encoder: str, output: str) -> None:
         import keras
 
-        import keras_gsp as gsp
+        from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 
-        self.model = keras.saving.load_model(encoder, compile=False)
-        height, width = self.model.input_shape[1:3]
-        self.preprocessing = preprocessing or gsp.data.Preprocessing(
-            (height, width), max(height, width)
-        )
-        self.output, self.batch_size = Path(output), batch_size
+        model = keras.saving.load_model(encoder, compile=False)
+        self.served = ServedEncoder(model)
+        self.output = Path(output)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Writes the shards `number` of `rows`, JSON, unless they exist."""
@@ -84,46 +71,10 @@ class ShardWriter:
             rows = json.loads(str(content))
             path = self.output / shard_name(int(number))
             if not path.exists():
-                write_shard(path, rows, *self._embedded(rows))
+                files = [Path(row["path"]) for row in rows]
+                write_shard(path, rows, *self.served.embed(files))
             counts.append(len(rows))
         return {"count": np.array(counts)}
-
-    def _embedded(self, rows):
-        """Embeddings of rows, (rows, size), and the status of each."""
-        from keras_gsp._encoding import embedding_of
-
-        parts, status = [], [OK] * len(rows)
-        for start in range(0, len(rows), self.batch_size):
-            images: Any = None
-            for place, row in enumerate(rows[start:][: self.batch_size]):
-                try:
-                    pixels = self.preprocessing.decode(
-                        Path(row["path"]).read_bytes()
-                    )
-                except OSError as error:
-                    why = error.strerror or type(error).__name__
-                    status[start + place] = f"unreadable: {why}"
-                    continue
-                except ValueError as error:
-                    status[start + place] = f"unreadable: {error}"
-                    continue
-                if images is None:
-                    shape = self.batch_size, *pixels.shape
-                    images = np.zeros(shape, "uint8")
-                images[place] = pixels
-            if images is None:
-                shape = self.batch_size, *self.model.input_shape[1:]
-                images = np.zeros(shape, "uint8")
-            dtype = self.model.inputs[0].dtype
-            outputs = self.model.predict_on_batch(images.astype(dtype))
-            embeddings = np.asarray(embedding_of(outputs), "float32")
-            parts.append(embeddings[: len(rows) - start])
-        embeddings = np.concatenate(parts)
-        # Otherwise a diverged encoder would look like distant neighbors.
-        for i in np.flatnonzero(~np.isfinite(embeddings).all(axis=1)):
-            if status[i] == OK:
-                status[i] = "failed: the embedding is not finite"
-        return embeddings, status
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -136,37 +87,32 @@ def _embed(command):
 
     encoder = encoder_file(command.run)
     rows = listed(command.images)
-    preprocessing = load_preprocessing(command.run)
     plan = {
         "format": 3,
         "encoder": hashlib.sha256(encoder.read_bytes()).hexdigest(),
-        "preprocessing": repr(preprocessing),
+        # That of the run agrees, or an error.
+        "preprocessing": repr(load_preprocessing(command.run)),
     }
     from keras_gsp.storage.one_process import one_process
 
-    collection = Collection(command.output)
+    start = time.perf_counter()
     # Beside the folder, which must hold nothing else.
     with one_process(command.output):
-        collection.begin(plan)
-        _write_changes(command, collection, rows, encoder, preprocessing)
-
-
-def _write_changes(command, collection, rows, encoder, preprocessing):
-    """Embeds what is new, drops what is gone, and says so."""
-    start = time.perf_counter()
-    changes, missing = collection.changes(rows)
-    options = (
-        *(str(encoder.resolve()), preprocessing),
-        *(str(command.output.resolve()), command.batch_size),
-    )
-    items = _items(missing, command.shard_size, collection.next_number())
-    embed = _by_ray if command.engine == "ray" else _here
-    with tqdm(total=len(missing), unit="image", desc="embed") as bar:
-        for count in embed(command, items, options) if items else ():
-            bar.update(count)
-    manifest = collection.finish(rows)
+        collection = Collection(command.output, plan)
+        changes, missing = collection.changes(rows)
+        first, size = collection.next_number(), command.shard_size
+        items = [
+            {"number": first + i, "rows": json.dumps(missing[j : j + size])}
+            for i, j in enumerate(range(0, len(missing), size))
+        ]
+        options = str(encoder.resolve()), str(command.output.resolve())
+        embed = _by_ray if command.engine == "ray" else _here
+        with tqdm(total=len(missing), unit="image", desc="embed") as bar:
+            for count in embed(command, items, options) if items else ():
+                bar.update(count)
+        statuses = collection.finish(rows)["statuses"]
     print(f"{command.output}: {changes}")
-    for status, count in manifest["statuses"].items():
+    for status, count in statuses.items():
         print(f"{count:>9}  {status}")
     if missing:
         seconds = time.perf_counter() - start
@@ -175,15 +121,6 @@ def _write_changes(command, collection, rows, encoder, preprocessing):
         "Next: training.embedding.collection.read_embeddings"
         f"({str(command.output)!r}) yields them for an index"
     )
-
-
-def _items(rows: list[Row], size: int, number: int) -> list[dict[str, Any]]:
-    """Shards to write: `number`, and `rows` as JSON."""
-    starts = range(0, len(rows), size)
-    return [
-        {"number": number + i, "rows": json.dumps(rows[first : first + size])}
-        for i, first in enumerate(starts)
-    ]
 
 
 def _here(command, items, options) -> Iterator[int]:

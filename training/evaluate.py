@@ -39,6 +39,13 @@ class EvaluateCommand:
     output: Path | None = None
     """New JSON file for the scores, which are also printed."""
 
+    def __post_init__(self) -> None:
+        if self.augmentation and self.split != "test":
+            raise ValueError(
+                "`augmentation` needs split=test. Received: "
+                f"split={self.split}."
+            )
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line."""
@@ -55,15 +62,22 @@ def _evaluate(command):
         data_dir=command.data_dir or recipe.data_dir,
     )
     encoder = load_encoder(directory)
-    from training.recipes.data import load_splits
+    from training.recipes.data import load_splits, read_recipe
 
-    # Another data set is split as it is.
-    is_own = command.dataset in (None, directory.read_recipe().dataset)
-    classes = directory.read_classes() if is_own else None
-    scores = score(encoder, recipe, *_images(command, recipe, classes))
+    if command.split == "all":
+        # All classes, however the run's own data were split.
+        images = [read_recipe(recipe).every_image()]
+    else:
+        # Another data set is split as it is.
+        is_own = command.dataset in (None, directory.read_recipe().dataset)
+        classes = directory.read_classes() if is_own else None
+        splits = load_splits(recipe, classes)
+        images = [getattr(splits, command.split)]
+        if command.split == "test":
+            images += [splits.query, splits.gallery]
+    scores = score(encoder, recipe, *images)
     del scores["queries"]
     if command.augmentation:
-        splits = load_splits(recipe, classes)
         parts = [
             (embed(encoder, recipe, side), side.labels)
             for side in (splits.test, splits.validation)
@@ -74,19 +88,6 @@ def _evaluate(command):
     print(*score_lines(scores), sep="\n")
     word = shlex.quote(str(command.run))
     print(f"Next: python -m training.export {word} --index exact")
-
-
-def _images(command, recipe, classes):
-    """Returns the images to score, with queries and gallery if any."""
-    from training.recipes.data import load_splits, read_recipe
-
-    if command.split == "all":
-        # All classes, however the run's own data were split.
-        return (read_recipe(recipe).every_image(),)
-    splits = load_splits(recipe, classes)
-    if command.split == "test":
-        return splits.test, splits.query, splits.gallery
-    return (getattr(splits, command.split),)
 
 
 if __name__ == "__main__":

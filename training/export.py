@@ -4,14 +4,14 @@ With `--license apache-2.0` the model card names the license, as hubs expect.
 """
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
-from training.browsing.exports import DEFAULT_FOLDER, write_gallery_images
+from training.browsing.exports import DEFAULT_FOLDER, IMAGES
 from training.pictures.encoding import encoded_image
 from training.recipes.settings import Range, check_fields, positive
 from training.runs.command_line import counted, run_command
@@ -62,18 +62,6 @@ class Export:
                 )
 
     @property
-    def command(self) -> str:
-        """The command line that makes this export again from its run."""
-        words = ["python", "-m", "training.export", f"runs/{self.run.name}"]
-        for field in fields(self):
-            value = getattr(self, field.name)
-            own = ("run", "overwrite", "data_dir", "output")
-            if field.name not in own and value != field.default:
-                words.append(f"--{field.name.replace('_', '-')}")
-                words += [] if value is True else [str(value)]
-        return shlex.join(words)
-
-    @property
     def target(self) -> Path:
         """The folder to make."""
         return self.output or DEFAULT_FOLDER / self.run.name
@@ -106,6 +94,7 @@ def export_run(export: Export) -> None:
         )
 
     import keras_gsp as gsp
+    from training.datasets.layout import images_root
     from training.recipes import batches
     from training.recipes.data import load_splits
     from training.runs.scoring import load_encoder
@@ -118,7 +107,6 @@ def export_run(export: Export) -> None:
     encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
     batches.expected_preprocessing(recipe, encoder)  # agrees, or an error
     metadata = {"run": export.run.name, **directory.read_settings()}
-    metadata["command"] = export.command
     if export.license is not None:
         metadata["license"] = export.license
     if directory.is_finished:
@@ -127,21 +115,20 @@ def export_run(export: Export) -> None:
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
-    index: Any = None
     splits: Any = None
     if export.index != "none" or export.truncate_to is not None:
         splits = load_splits(recipe, directory.read_classes())
     if export.truncate_to is not None:
         metadata["truncation"] = _truncation(export, recipe, whole, splits.test)
-    if export.index != "none":
-        gallery = splits.gallery or splits.test
-        if export.images_per_class is not None:
-            gallery = gallery.of_each_class(export.images_per_class)
-        index = _index(export, recipe, encoder, splits, gallery)
-    if index is None:
+    if export.index == "none":
         gsp.retrieval.export_encoder(encoder, export.target, **options)
-    else:
-        write_model(export.target, encoder, gallery, index, **options)
+        return
+    gallery = splits.gallery or splits.test
+    if export.images_per_class is not None:
+        gallery = gallery.of_each_class(export.images_per_class)
+    root = images_root(recipe.data_dir or ".")
+    index = _index(export, recipe, encoder, splits, gallery, root)
+    write_model(export.target, encoder, gallery, index, folder=root, **options)
 
 
 def _truncation(export, recipe, encoder, images):
@@ -159,17 +146,16 @@ def _truncation(export, recipe, encoder, images):
     return facts
 
 
-def _index(export, recipe, encoder, splits, gallery):
+def _index(export, recipe, encoder, splits, gallery, root):
     """Embeds the gallery; its threshold is that of the validation classes."""
     import keras_gsp as gsp
     from keras_gsp.data.listed_files import names_below
-    from training.datasets.layout import images_root
     from training.runs.scoring import embed
 
     names = [f"test/{i}" for i in range(len(gallery))]
     if gallery.paths:
         # Nobody who gets the export learns where the images are kept.
-        names = names_below(gallery.paths, images_root(recipe.data_dir or "."))
+        names = names_below(gallery.paths, root)
     rows = embed(encoder, recipe, gallery)
     augmentation, validation = None, splits.validation
     # Validation classes: no weight was trained on them.
@@ -200,12 +186,13 @@ def write_model(
     gallery: Any,
     index: Any,
     *,
+    folder: Path | None = None,
     overwrite: bool = False,
     **options: Any,
 ) -> None:
     """Writes a SavedModel that searches, with images that have no files.
 
-    `options` are those of `gsp.retrieval.export_retriever`.
+    `folder` is that of the files; `options` are those of `Retriever.export`.
     """
     import keras_gsp as gsp
     from keras_gsp.data.preprocessing import preprocessing_of
@@ -213,24 +200,21 @@ def write_model(
     from keras_gsp.storage.checksums import write_checksums
     from keras_gsp.storage.whole import whole_folder
 
-    # A dozen images that the export embeds again; the pixels of a data set in
-    # memory may be crops already.
-    some = slice(None, None, -(-len(gallery) // MOST))
-    files = None
-    if gallery.paths is not None:
-        files = list(gallery.paths)[some]
-    elif getattr(preprocessing_of(encoder), "crop_fraction", 1) == 1:
-        files = [encoded_image(one, "PNG") for one in gallery.images[some]]
-    if files is not None:
-        ids = index.ids()[some].tolist()
-        options["canaries"] = dict(zip(ids, files, strict=True))
-    with whole_folder(target, overwrite=overwrite) as folder:
-        gsp.retrieval.export_retriever(
-            encoder, index, folder, overwrite=True, **options
-        )
+    if gallery.images is not None:
+        # A dozen images that the export embeds again; the pixels of a data set
+        # in memory may be crops already.
+        options["canaries"] = None
+        if getattr(preprocessing_of(encoder), "crop_fraction", 1) == 1:
+            few = slice(None, None, -(-len(gallery) // MOST))
+            images = [encoded_image(x, "PNG") for x in gallery.images[few]]
+            ids = index.ids()[few].tolist()
+            options["canaries"] = dict(zip(ids, images, strict=True))
+    retriever = gsp.retrieval.Retriever(encoder, index, folder=folder)
+    with whole_folder(target, overwrite=overwrite) as aside:
+        retriever.export(aside, overwrite=True, **options)
         if gallery.images is not None:
-            write_gallery_images(folder, gallery.images, index.ids())
-            write_checksums(folder)
+            np.savez_compressed(aside / IMAGES, images=gallery.images)
+            write_checksums(aside)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Shows runs in the browser: `python -m training.report runs/NAME`.
 
 Writes one file that opens from disk, without network. It begins with the
-verdict and one table; three good and three bad queries, learning curves,
-classes and settings follow.
+verdict and one table; three good and three bad queries, learning curves and
+settings follow.
 """
 
 import io
 import shlex
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +16,14 @@ import numpy as np
 import tyro
 from tqdm import tqdm
 
+from training.recipes.recipe import Recipe
 from training.runs.command_line import run_command
+from training.runs.run_directory import RunDirectory
+from training.runs.verdict import interval
 
 # First line of a report; a file without it is not replaced.
 REPORT_MARK = "<!-- keras_gsp report -->"
+MEASURES = {"map_at_r": "MAP@R", "precision_at_1": "P@1"}
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,7 @@ class ReportCommand:
     """Writes one HTML file about one run, or several side by side."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Run directories; those that differ only in their seed are one method.
-    Each method is compared with the first."""
+    """Run directories; each is compared with the first."""
     output: Path | None = None
     """HTML file; by default report.html in the run's folder, of several
     runs beside the first one's."""
@@ -44,6 +48,33 @@ class ReportCommand:
         is_one = len({path.resolve() for path in self.runs}) == 1
         folder = self.runs[0] if is_one else self.runs[0].parent
         return folder / "report.html"
+
+
+@dataclass
+class ReadRun:
+    """What could be read of a run, with a note for what is missing."""
+
+    name: str
+    directory: RunDirectory
+    settings: dict[str, Any]
+    recipe: Recipe | None = None
+    history: list[dict[str, float]] = field(default_factory=list)
+    scores: dict[str, Any] = field(default_factory=dict)
+    searched: Any = None
+    notes: list[str] = field(default_factory=list)
+    gain: dict[str, Any] | None = None
+    """Paired difference to the first run, in MAP@R."""
+
+    def score(self, measure: str) -> tuple[Any, ...]:
+        """Mean over queries, and its 95 % interval over classes if known."""
+        if self.searched is None:
+            written = self.scores.get(measure)
+            return (written if isinstance(written, int | float) else None,)
+        scores = self.searched.by_query[measure]
+        found = _difference(scores, 0 * scores, self.searched.classes)
+        if found is None:
+            return (float(np.nanmean(scores)),)
+        return found["difference"], found["low"], found["high"]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -71,43 +102,87 @@ def write_report(command: ReportCommand) -> list[str]:
             "`output` must be new, or an earlier report. "
             f"Received: {path}, which is neither."
         )
-    from training.reports import methods as grouping
     from training.reports.page import Section, write_page
 
-    runs, notes = grouping.read_runs(command.runs)
+    runs, notes = read_runs(command.runs)
     if not runs:
         raise ValueError(
             "A report needs at least one run directory. Received: "
             + " ".join(notes)
         )
-    methods, searched = grouping.methods_of(runs), _searches(runs)
-    rows = grouping.score_rows(methods, searched, notes)
-    lead, *sentences = grouping.verdict(rows)
-    sentences.append(_compared(methods, searched))
-    shown = _shown(grouping.headline(rows), searched)
+    _search(runs)
+    compare(runs)
+    lead, *sentences = verdict(runs)
     sections = [
-        Section("Scores", sentences, _score_table(rows)),
-        *_pictured(shown),
-        *_curves(methods),
-        *_classes(shown),
-        Section("Settings", (), _settings(methods), is_text=True),
+        Section("Scores", [*sentences, *_facts(runs)], _score_table(runs)),
+        *_pictured(runs),
+        *_curves(runs),
+        Section("Settings", (), _settings(runs), is_text=True),
     ]
     notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
     if notes:
         sections.append(Section("Notes", notes))
-    title = f"Report on {', '.join(method.name for method in methods)}"
+    title = f"Report on {', '.join(run.name for run in runs)}"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_page(path, REPORT_MARK, title, lead, sections)
     return notes
 
 
-def _searches(runs):
+def read_runs(paths: Sequence[Path]) -> tuple[list[ReadRun], list[str]]:
+    """Reads runs, each once; a folder without a run becomes a note.
+
+    A run is named by its folder, by its path where two names are equal.
+    """
+    runs, notes = [], []
+    folders = {path.resolve(): path for path in map(Path, paths)}
+    names = [path.name for path in folders]
+    for path, given in folders.items():
+        directory = RunDirectory(path)
+        try:
+            settings = directory.read_settings()
+        except (OSError, ValueError) as error:
+            notes.append(f"{given} is left out: it is not a run ({error}).")
+            continue
+        name = path.name if names.count(path.name) == 1 else str(given)
+        runs.append(ReadRun(name, directory, settings))
+        _read(runs[-1])
+    return runs, notes
+
+
+def _read(run):
+    """Reads the other files of a run; a note for each that cannot be read."""
+    directory, recipe = run.directory, run.settings["recipe"]
+    old = "The recipe is of another version, so no image can be embedded"
+    for name, read, problem in (
+        ("recipe", lambda: Recipe.from_settings(recipe), old),
+        ("history", lambda: _numbers(directory), "history.jsonl is damaged"),
+        ("scores", directory.read_scores, "scores.json is damaged"),
+    ):
+        try:
+            setattr(run, name, read())
+        except FileNotFoundError:
+            run.notes.append(
+                "There is no scores.json: the run is not finished. The "
+                "command that started it continues it."
+            )
+        except (AttributeError, OSError, TypeError, ValueError) as error:
+            run.notes.append(f"{problem} ({error}).")
+
+
+def _numbers(directory):
+    return [
+        {k: v for k, v in line.items() if isinstance(v, int | float)}
+        for line in directory.read_history()
+        if "step" in line
+    ]
+
+
+def _search(runs):
     """Searches the images of every run that can; reads each data set once."""
-    from training.reports.searched import scored_images, search_all
+    from training.reports.searched import read_scored, search_all
     from training.runs.scoring import load_encoder
 
-    images: dict[Any, Any] = {}
-    searched = {}
+    read: dict[Any, Any] = {}
     for run in tqdm(runs, desc="Embedding the images of runs"):
         if run.recipe is None:
             continue
@@ -115,163 +190,182 @@ def _searches(runs):
         key = run.recipe.images, str(classes)
         try:
             encoder = load_encoder(run.directory)
-            if key not in images:
-                images[key] = scored_images(run.recipe, classes)
-            searched[run.name] = search_all(encoder, images[key])
+            if key not in read:
+                read[key] = read_scored(run.recipe, classes)
+            splits, notes = read[key]
+            run.searched = search_all(encoder, run.recipe, splits)
         except (ValueError, OSError, ImportError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             run.notes.append(f"No image could be embedded: {reason[:400]}")
             continue
-        run.notes += images[key].notes
-        written = (run.scores or {}).get("map_at_r")
-        now = float(np.nanmean(searched[run.name].by_query["map_at_r"]))
+        run.notes += notes
+        written = run.scores.get("map_at_r")
+        now = float(np.nanmean(run.searched.by_query["map_at_r"]))
         if written is not None and abs(now - written) > 1e-3:
             run.notes.append(
                 f"scores.json has a MAP@R of {written:.4f}, the encoder now "
                 f"reaches {now:.4f}: the images or the encoder have changed."
             )
-    return searched
 
 
-def _compared(methods, searched):
-    runs = sum(len(method.runs) for method in methods)
-    text = f"Methods: {len(methods)}, runs: {runs}"
-    if not searched:
-        return f"{text}."
-    images = next(iter(searched.values())).images
-    classes = len(np.unique(images.labels[: images.num_queries]))
-    seeds = "classes and seeds" if runs > len(methods) else "classes, one seed"
-    return (
-        f"{text}, data set: {images.splits.name}. Scores are of "
-        f"{images.num_queries:,} queries of {classes:,} classes that were not "
-        f"trained with, in percent, with 95 % intervals over {seeds}."
-    )
-
-
-def _score_table(rows):
-    """The raw features of the runs, then each method and its gain."""
-    from training.reports.methods import MEASURES, Score
-
-    def text(score, sign=""):
-        if score is None or score.mean is None:
-            return "–"
-        ends = ""
-        if score.low is not None:
-            ends = (
-                f" [{100 * score.low:{sign}.1f}, {100 * score.high:{sign}.1f}]"
+def compare(runs: Sequence[ReadRun]) -> None:
+    """Compares each run with the first, query by query."""
+    base = runs[0].searched
+    for run in runs[1:]:
+        if run.searched is None or base is None:
+            continue
+        if not run.searched.is_same(base):
+            run.notes.append(
+                f"It is scored on different images than {runs[0].name}, so "
+                "they are not compared query by query."
             )
-        return f"{100 * score.mean:{sign}.1f}{ends}"
+            continue
+        scores, others = (
+            each.by_query["map_at_r"] for each in (run.searched, base)
+        )
+        run.gain = _difference(scores, others, base.classes)
 
-    table = [["method", *MEASURES.values(), "runs", "gain in MAP@R", "over"]]
-    written = [run.scores or {} for row in rows for run in row.method.runs]
-    raw = next((scores["raw"] for scores in written if "raw" in scores), None)
+
+def _difference(scores, others, classes):
+    """The `paired_difference`, or None: a single class has no interval."""
+    from keras_gsp.metrics import paired_difference
+
+    if len(np.unique(classes)) < 2:
+        return None
+    return paired_difference(scores, others, classes)
+
+
+def _best(runs):
+    """The run of the highest MAP@R, None without scores."""
+    scored = [run for run in runs if run.score("map_at_r")[0] is not None]
+    return max(scored, key=lambda run: run.score("map_at_r")[0], default=None)
+
+
+def verdict(runs: Sequence[ReadRun]) -> list[str]:
+    """Returns the `verdict` of the best run, and gains over the first."""
+    best = _best(runs)
+    if best is None:
+        return ["There are no test scores yet."]
+    text = best.scores.get("verdict")
+    if text is None:
+        text = (
+            f"{best.name} reaches a MAP@R of "
+            f"{100 * best.score('map_at_r')[0]:.1f} % on classes that were not "
+            "trained with; the raw features were not scored."
+        )
+    else:
+        text = text.replace("this run", best.name) if len(runs) > 1 else text
+        text = f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    gains = [
+        f"{run.name} differs from {runs[0].name} by {interval(run.gain)} "
+        "points of MAP@R."
+        for run in runs
+        if run.gain is not None
+    ]
+    return [text, *gains]
+
+
+def _facts(runs):
+    """Says what the scores are of."""
+    for run in runs:
+        if run.searched is not None:
+            classes = run.searched.classes
+            yield (
+                f"Scores are of {len(classes):,} queries of "
+                f"{len(np.unique(classes)):,} classes that were not trained "
+                "with, in percent, with 95 % intervals over classes."
+            )
+            return
+
+
+def _score_table(runs):
+    """The raw features of the runs, then each run and its gain."""
+
+    def text(mean, *ends):
+        if mean is None:
+            return "–"
+        shown = ", ".join(f"{100 * end:.1f}" for end in ends)
+        return f"{100 * mean:.1f}" + (f" [{shown}]" if ends else "")
+
+    table = [["run", *MEASURES.values(), "gain in MAP@R"]]
+    raw = next((run.scores["raw"] for run in runs if "raw" in run.scores), None)
     if raw is not None:
         for name, key in (
             ("raw features", raw["best"]),
             ("whitened", "whitened"),
         ):
-            scores = [
-                text(Score(raw[key].get(measure))) for measure in MEASURES
-            ]
-            table.append([f"{name}, not trained", *scores, "–", "–", "–"])
-    for row in sorted(rows, key=lambda row: bool(row.gains)):
-        gain = text(row.gains.get("map_at_r"), "+")
-        scores = [text(row.scores[name]) for name in MEASURES]
-        base = row.base.name if row.gains else "–"
-        runs = str(len(row.method.runs))
-        table.append([row.method.name, *scores, runs, gain, base])
+            scores = [text(raw[key].get(measure)) for measure in MEASURES]
+            table.append([f"{name}, not trained", *scores, "–"])
+    for run in runs:
+        gain = "–" if run.gain is None else interval(run.gain)
+        scores = [text(*run.score(measure)) for measure in MEASURES]
+        table.append([run.name, *scores, gain])
     return table
 
 
-def _shown(row, searched):
-    """Searches whose queries are shown: the baseline's, then the method's."""
-    if row is None:
-        return {}
-    methods = [row.base, row.method] if row.gains else [row.method]
-    searches = {m.name: m.searches(searched) for m in methods}
-    return {name: found[0] for name, found in searches.items() if found}
-
-
-def _pictured(shown):
+def _pictured(runs):
+    """Good and bad queries of the first and of the best run."""
     from training.reports.page import Section, drawn_address
-    from training.reports.queries import chosen_queries, draw_queries
+    from training.reports.searched import chosen_queries, draw_queries
 
-    if not shown:
+    compared = [run for run in runs if run.gain is not None]
+    best = _best(compared or runs)
+    if best is None or best.searched is None:
         return []
+    shown = [runs[0], best] if compared else [best]
+    names = [run.name for run in shown]
     sections = []
-    for kind, queries in chosen_queries(list(shown.values())).items():
+    chosen = chosen_queries([run.searched for run in shown])
+    for heading, queries in chosen.items():
         if queries:
             pictures = [
-                (drawn_address(draw_queries(search, queries)), name)
-                for name, search in shown.items()
+                (drawn_address(draw_queries(run.searched, queries)), run.name)
+                for run in shown
             ]
             text = (
-                f"Queries on the left; {' above, '.join(shown)}"
-                f"{' below' if len(shown) > 1 else ''}. A solid frame is the "
+                f"Queries on the left; {' above, '.join(names)}"
+                f"{' below' if len(names) > 1 else ''}. A solid frame is the "
                 "query's class, a dashed one another. A veil covers what is "
                 "not pooled, where the pooling has weights."
             )
-            sections.append(Section(kind, [text], pictures=pictures))
+            sections.append(Section(heading, [text], pictures=pictures))
     return sections
 
 
-def _curves(methods):
+def _curves(runs):
     """One picture of the losses and validation scores of all runs."""
     from training.pictures.palette import PROTOTYPES, picture
     from training.reports.page import Section, drawn_address
 
-    names = ("loss", "val_map_at_r")
-    lines = [
-        (
-            number,
-            method.name,
-            [(x["step"], x[name]) for x in run.history if name in x],
-            name,
-        )
-        for number, method in enumerate(methods)
-        for run in method.runs
-        for name in names
-    ]
-    if not any(points for *_, points, _ in lines):
+    if not any(run.history for run in runs):
         return []
     drawn = io.BytesIO()
     with picture(drawn, 1, 2, figsize=(11, 3.6)) as axes:
-        for number, label, points, name in lines:
-            axis = axes[0, names.index(name)]
+        for axis, name in zip(axes[0], ("loss", "val_map_at_r"), strict=True):
             axis.set(xlabel="step", title=name)
-            if points:
-                color = PROTOTYPES[number % len(PROTOTYPES)]
-                axis.plot(*zip(*points, strict=True), color=color, label=label)
-        handles, labels = axes[0, 1].get_legend_handles_labels()
-        unique = dict(zip(labels, handles, strict=True))
-        axes[0, 1].legend(unique.values(), unique.keys(), fontsize=9)
+            for number, run in enumerate(runs):
+                lines = [line for line in run.history if name in line]
+                axis.plot(
+                    [line["step"] for line in lines],
+                    [line[name] for line in lines],
+                    color=PROTOTYPES[number % len(PROTOTYPES)],
+                    label=run.name,
+                )
+        axis.legend(fontsize=9)
     address = drawn_address(drawn)
     return [Section("Learning curves", pictures=[(address, "curves")])]
 
 
-def _classes(shown):
-    from training.reports.page import Section
-    from training.reports.queries import MAX_CLASSES, class_rows
-
-    if not shown:
-        return []
-    header = ["class", "images", *shown, "most often confused with"]
-    text = f"MAP@R in percent, the worst first, at most {MAX_CLASSES} classes."
-    table = [header, *class_rows(list(shown.values()))]
-    return [Section("Classes", [text], table)]
-
-
-def _settings(methods):
+def _settings(runs):
     """Settings of the recipes, those that differ first."""
-    recipes = [method.recipe for method in methods]
+    recipes = [run.settings["recipe"] for run in runs]
     names = dict.fromkeys(name for recipe in recipes for name in recipe)
     rows = [
         [name, *(str(recipe.get(name, "–")) for recipe in recipes)]
         for name in names
-        if name != "seed"
     ]
     rows.sort(key=lambda row: len({*row[1:]}) == 1)
-    return [["setting", *(method.name for method in methods)], *rows]
+    return [["setting", *(run.name for run in runs)], *rows]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from training.browsing.exports import as_text, export_metadata, exported_folder
+from training.browsing.exports import ExportSearch, as_text, exported_folder
 from training.recipes.settings import positive
 from training.runs.command_line import run_command
 
@@ -34,10 +34,8 @@ class SearchCommand:
     top: Annotated[int | None, positive] = None
     """Neighbors to show; by default all that the export returns."""
     picture: Path | None = None
-    """PNG file to draw queries and neighbors into."""
-    label: str | None = None
-    """picture: class of the images, to tell right neighbors from wrong ones;
-    by default they are told apart by the export's match threshold."""
+    """PNG file to draw queries and neighbors into; with the export's match
+    threshold, matches are framed in blue."""
 
     def __post_init__(self) -> None:
         if not self.images:
@@ -56,14 +54,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(command):
     for path in command.images:
-        if path.is_dir():
-            raise IsADirectoryError(
-                "`images` must be files. Received: the folder "
-                f"{path}; give its files: {path}/*.jpg"
-            )
         if not path.is_file():
+            hint = f"a folder; give its files: {path}/*.jpg"
             raise FileNotFoundError(
-                f"`images` must be files. Received: {path}, which is none."
+                f"`images` must be files. Received: {path}, which is "
+                f"{hint if path.is_dir() else 'none'}."
             )
     if command.encoder or (command.model / "current.json").is_file():
         from training.browsing.collection_search import CollectionSearch
@@ -79,11 +74,7 @@ def _run(command):
             f"Received: {command.model}, which is not; give --encoder."
         )
     else:
-        folder = exported_folder(command.model)
-        export_metadata(folder)
-        from training.browsing.export_search import ExportSearch
-
-        search = ExportSearch(folder, command.data_dir)
+        search = ExportSearch(exported_folder(command.model), command.data_dir)
     _search(command, search)
     if search.is_augmented:
         print(
@@ -95,7 +86,7 @@ def _run(command):
 def _search(command, search):
     """Prints neighbors and draws."""
     contents = [path.read_bytes() for path in command.images]
-    answer = search.call("search", image_bytes=contents)
+    answer = search.search(contents)
     top = command.top or answer["ids"].shape[1]
     for row, path in enumerate(command.images):
         _print_neighbors(path, answer, row, top)
@@ -105,10 +96,7 @@ def _search(command, search):
     if command.picture is not None:
         from training.browsing.search_pictures import draw_search_results
 
-        draw_search_results(
-            *(command.picture, search, contents, answer, top),
-            label=command.label,
-        )
+        draw_search_results(command.picture, search, contents, answer, top)
         print(f"{command.picture}: written")
 
 

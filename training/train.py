@@ -11,8 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from training.recipes.named import CHOICES, named, names
-from training.recipes.recipe import Recipe, Settings
+from training.recipes.recipe import CHOICES, Recipe, Settings, named, names
 from training.runs.command_line import run_command
 from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
@@ -76,28 +75,34 @@ def recipe_of(name: str, command: Settings, options: list[str]) -> Recipe:
     return base.with_(**changed)
 
 
-def run_name(name: str, recipe: Recipe) -> str:
-    """Names a run after its recipe, every changed setting, and the seed.
+def changed_settings(name: str, recipe: Recipe) -> dict[str, Any]:
+    """Returns what differs from the recipe of a name, without seed and data.
 
-    Settings that a choice of loss or method implies are not listed; where the
-    others take more than `LONGEST_NAME` letters, or are files, a digest stands
-    for them.
+    Settings that a choice of loss or method implies are not listed.
     """
     plain = named(name)
     choices = {choice: getattr(recipe, choice) for choice in CHOICES}
     choices = {k: v for k, v in choices.items() if v != getattr(plain, k)}
     implied = named(name, **choices).settings
-    changed = {
+    return choices | {
         setting: value
         for setting, value in recipe.settings.items()
         if setting not in ("seed", "data_dir") and value != implied[setting]
     }
-    parts = [f"{setting}={v}" for setting, v in (choices | changed).items()]
+
+
+def run_name(name: str, recipe: Recipe) -> str:
+    """Names a run after its recipe, every changed setting, and the seed.
+
+    Where these take more than `LONGEST_NAME` letters, or are files, a digest
+    stands for them.
+    """
+    changed = changed_settings(name, recipe)
+    parts = [f"{setting}={value}" for setting, value in changed.items()]
     label = ",".join([name, *parts, f"seed={recipe.seed}"])
-    is_plain = all(isinstance(v, int | float | str) for v in changed.values())
-    if is_plain and len(label) <= LONGEST_NAME and "/" not in label:
+    if len(label) <= LONGEST_NAME and not {*label} & {*"/{[ "}:
         return label
-    content = json.dumps(choices | changed, sort_keys=True)
+    content = json.dumps(changed, sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     return f"{name},{digest},seed={recipe.seed}"
 

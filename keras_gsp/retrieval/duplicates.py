@@ -121,7 +121,7 @@ def copies(
             limits = share * np.sqrt(radius[:, None] * radius[near])
         one, column = np.nonzero(distances <= limits)
         pairs = np.stack([one, near[one, column]], axis=1)
-        merged = _connected(pairs, count)
+        merged = connected(pairs, count)
         # Copies make surroundings look denser than they are.
         if distance is not None or len({*merged}) >= len({*group}):
             break
@@ -153,8 +153,11 @@ def _surroundings(rows, group, last):
     return np.maximum(near[:, -1], LEAST_RADIUS * np.median(near[:, -1])), share
 
 
-def _connected(pairs, count):
-    """The lowest position that each item is connected with."""
+def connected(pairs: np.ndarray, count: int) -> np.ndarray:
+    """Returns the lowest position that each item is connected with, (count,).
+
+    `pairs` are positions, (pairs, 2).
+    """
     group = np.arange(count)
     while True:
         lowest = group.copy()

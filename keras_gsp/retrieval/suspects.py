@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_gsp._checks import is_integer
 from keras_gsp._embeddings import checked_embeddings
 from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.reranking import unit_rows
@@ -26,8 +25,8 @@ TRUSTED = 0.25
 # on one half of the classes of emoji and birds.
 WRONG_SCORE = 3e-4
 FENCE = 1.5
-# Neighbors of an item of the smallest class.
-FEWEST = 3
+# Neighbors of an item: at most, and in the smallest class.
+NEIGHBORS, FEWEST = 10, 3
 SAME_CLASS = 0.35
 
 
@@ -56,12 +55,7 @@ class Suspects:
     same_classes: list[tuple[Any, Any]]
 
 
-def suspects(
-    embeddings: Any,
-    labels: Any,
-    *,
-    num_neighbors: int = 10,
-) -> Suspects:
+def suspects(embeddings: Any, labels: Any) -> Suspects:
     r"""Finds items of a collection that a person should look at.
 
     Embeddings are compared by cosine. With the mean direction :math:`m_c` of
@@ -73,8 +67,8 @@ def suspects(
     a quarter of the nearest have the label (of all, where there are none).
 
     - Wrong label: :math:`p_y(x)` over its mean in class y is below 3e-4, and
-      none of the nearest items (as many as its class has others, at most
-      `num_neighbors`) has the label.
+      none of the nearest items (as many as its class has others, at most ten)
+      has the label.
     - Near duplicates: the pairs of `gsp.retrieval.duplicates`.
     - Outlier: the distance to its last neighbor is above the third quartile
       by more than 1.5 times the interquartile range (Tukey's fence).
@@ -85,11 +79,9 @@ def suspects(
         embeddings: (items, size), finite, of an encoder that was not trained
             on these labels if possible: a trained one fits wrong labels too.
         labels: (items,), numbers or strings, of at least two classes.
-        num_neighbors: items that each is compared with, at least 2 and fewer
-            than all.
 
     Raises:
-        ValueError: fewer than two classes, too few items, zero embeddings.
+        ValueError: fewer than two classes, zero embeddings.
 
     Example:
 
@@ -117,11 +109,7 @@ def suspects(
         raise ValueError(
             f"`labels` must have at least two classes. Received: {len(names)}."
         )
-    if not is_integer(num_neighbors, least=2) or num_neighbors >= len(rows):
-        raise ValueError(
-            "`num_neighbors` must be at least 2 and below the number of items, "
-            f"{len(rows)}. Received: num_neighbors={num_neighbors}."
-        )
+    num_neighbors = min(NEIGHBORS, len(rows) - 1)
     index = ExactIndex(rows)
     near = index.search(rows, num_neighbors, exclude_ids=index.ids()).indices
     distances = np.linalg.norm(rows[near] - rows[:, None], axis=2)

@@ -40,7 +40,7 @@ RECIPES = {
 }
 # Moment -> the function whose call is that moment.
 CALLS = {
-    "step": "training.runs.callbacks.ProgressBar.on_train_batch_end",
+    "step": "training.runs.callbacks.History.on_train_batch_end",
     "evaluation": "keras_gsp.callbacks.retrieval_evaluation.retrieval_scores",
     "write": "os.fsync",
 }

@@ -249,7 +249,6 @@ ROWS = [
     (calibrated_among, (lambda y: y >= 0,), "not be in the gallery"),
     (calibrated_among, (lambda y: y > 57,), "one of the held-out searches"),
     (suspects, {"labels": np.zeros(96)}, "at least two classes. Received: 1"),
-    (suspects, {"num_neighbors": 96}, "Received: num_neighbors=96"),
     (suspects, (np.zeros((96, 4)),), "96 rows of zeros"),
     (suspects, {"labels": np.zeros(5)}, "one entry for each item"),
     (retrieval.duplicates, (np.ones((1, 3)),), "two items"),

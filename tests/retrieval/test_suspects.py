@@ -84,7 +84,7 @@ def test_labels_that_no_neighbor_confirms_are_not_all_wrong():
 
 def test_scores_are_those_of_a_loop():
     rows, labels = collection(classes=3, images=4, size=5, noise=0.6)
-    found = gsp.retrieval.suspects(rows, labels, num_neighbors=3)
+    found = gsp.retrieval.suspects(rows, labels)
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     means = np.empty((12, 3, 5))
     for item, one in np.ndindex(12, 3):

@@ -74,14 +74,6 @@ def check_phone(driver, name):
     )
 
 
-def use_colors(driver, scheme):
-    """Sets the system's preference to `light` or `dark`."""
-    feature = {"name": "prefers-color-scheme", "value": scheme}
-    driver.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [feature]}
-    )
-
-
 def keep_screenshot(driver, name):
     """Writes a screenshot to the folder SCREENSHOTS, if it is set."""
     folder = os.environ.get("SCREENSHOTS")

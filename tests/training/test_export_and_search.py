@@ -1,7 +1,6 @@
 """From a run to an export to neighbors, by the commands of the README."""
 
 import getpass
-import shlex
 import shutil
 import socket
 from pathlib import Path
@@ -9,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from training import embed, evaluate, export, report, search
-from training.browsing import export_search
-from training.export import Export
+from training.browsing.exports import ExportSearch
 from training.runs.run_directory import write_json
 
 pytestmark = pytest.mark.slow
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.slow
 def loaded(tiny, monkeypatch):
     """The session's export, which the command need not load again."""
     found = tiny.search
-    monkeypatch.setattr(export_search, "ExportSearch", lambda *_: found)
+    monkeypatch.setattr(search, "ExportSearch", lambda *_: found)
     return found
 
 
@@ -58,11 +56,11 @@ def test_pictures_are_read_from_the_folder_that_is_given(
 ):
     monkeypatch.chdir(tmp_path)
     id_ = tiny.search.ids[0]
-    search = export_search.ExportSearch(tiny.search.folder)
+    search = ExportSearch(tiny.search.folder)
     assert search.image(id_) is None  # There is no run in `runs` here.
     (tmp_path / "runs").mkdir()
     shutil.copytree(tiny.run(), tmp_path / "runs" / "gsp-0")
-    search = export_search.ExportSearch(tiny.search.folder)
+    search = ExportSearch(tiny.search.folder)
     assert search.image(id_) == (tiny.images / id_).read_bytes()
 
 
@@ -89,8 +87,8 @@ def test_search_prints_a_table_and_draws_pictures(
     assert grid.stat().st_size > 1000
 
 
-def test_bad_searches_are_refused(loaded, tmp_path):
-    model, alone = str(loaded.folder), tmp_path / "encoder"
+def test_bad_searches_are_refused(tiny, tmp_path):
+    model, alone = str(tiny.search.folder), tmp_path / "encoder"
     shutil.copytree(model, alone)
     (alone / "metadata.json").write_text('{"signatures": ["embed"]}')
     for arguments, message in (
@@ -101,11 +99,6 @@ def test_bad_searches_are_refused(loaded, tmp_path):
     ):
         with pytest.raises(SystemExit, match=message):
             search.main(arguments)
-
-
-def test_the_command_of_an_export_is_quoted():
-    words = shlex.split(Export(run=Path("it's; x"), index="none").command)
-    assert words[3:] == ["runs/it's; x", "--index", "none"]
 
 
 def test_every_command_cuts_images_as_the_encoder_expects(

@@ -1,6 +1,5 @@
 """The tracked export answers, and its recipe and weights rebuild it."""
 
-import json
 import pathlib
 
 import numpy as np
@@ -25,12 +24,13 @@ def test_it_is_complete_and_small():
 @pytest.mark.slow
 def test_its_recipe_and_weights_rebuild_it():
     tf = pytest.importorskip("tensorflow")
-    from training.browsing.exports import read_gallery_images
+    from training.browsing.exports import ExportSearch
     from training.datasets import glyphs
     from training.recipes.encoder import build_recipe_encoder
     from training.recipes.recipe import Recipe
 
-    pictures, ids = read_gallery_images(FOLDER)
+    search = ExportSearch(FOLDER)
+    pictures, ids = search.images, search.ids
     rendered = glyphs.load().test
     # The first four images of each class.
     _, starts = np.unique(rendered.labels, return_index=True)
@@ -38,25 +38,23 @@ def test_its_recipe_and_weights_rebuild_it():
     # Versions of Pillow draw edges a few levels apart.
     drawn = rendered.images[rows].astype(int)
     assert np.abs(pictures - drawn).mean() < 0.1
-    facts = json.loads((FOLDER / "metadata.json").read_text())
-    model = tf.saved_model.load(str(FOLDER))
+    facts = search.metadata
     # Its weights are assigned below.
     recipe = Recipe.from_settings(facts["recipe"] | {"backbone_weights": None})
     encoder = build_recipe_encoder(recipe, tuple(facts["image_shape"]))
-    saved = model.encoder_variables
+    saved = tf.saved_model.load(str(FOLDER)).encoder_variables
     for own, weights in zip(encoder.variables, saved, strict=True):
         own.assign(weights)
     embeddings = encoder.predict(pictures, verbose=0)["embedding"]
     names = np.array(rendered.class_names)[rendered.labels[rows]]
     index = gsp.retrieval.ExactIndex(embeddings, names, ids)
     queries = [0, 57, len(ids) - 1]
-    photos = [tf.io.encode_png(pictures[row]) for row in queries]
-    found = model.signatures["search"](image_bytes=tf.stack(photos))
+    found = search.search([search.image(ids[row]) for row in queries])
     expected = index.search(embeddings[queries], found["ids"].shape[1])
     np.testing.assert_allclose(
         found["distances"], expected.distances, atol=TOLERANCE
     )
-    nearest = found["ids"].numpy()[:, 0].astype(str)
+    nearest = found["ids"][:, 0].astype(str)
     assert nearest.tolist() == [ids[row] for row in queries]
     query = gsp.data.decode_image((FOLDER.parent / "query.png").read_bytes())
     drawn = rendered.images[QUERY].astype(int)

@@ -16,8 +16,8 @@ from tests.training.datasets import layouts
 from training import evaluate, export, train
 from training.datasets import glyphs
 from training.datasets.image_set import RetrievalSplits
-from training.recipes.named import named
-from training.runs.callbacks import ProgressBar
+from training.recipes.recipe import named
+from training.runs.callbacks import History
 from training.runs.raw_baseline import raw_scores
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import embed, score
@@ -101,7 +101,7 @@ def test_a_killed_run_resumes_exactly(finished, tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(ProgressBar, "on_train_batch_end", killed)
+        patch.setattr(History, "on_train_batch_end", killed)
         train_run(RECIPE, SPLITS, run)
     assert not run.is_finished
     # Also when the clock was set back.

@@ -15,11 +15,7 @@ class CollectionSearch:
     """
 
     def __init__(
-        self,
-        path: Path,
-        data_dir: str | None,
-        encoder: Any = None,
-        k: int = 10,
+        self, path: Path, data_dir: str | None, encoder: Any = None, k: int = 10
     ) -> None:
         from keras_gsp.retrieval import ExactIndex, Retriever
         from keras_gsp.retrieval.space import check_space
@@ -29,14 +25,13 @@ class CollectionSearch:
         self.k = k
         check_version(path, overwrite=True)
         with one_process(path):
-            if not (path / "current.json").is_file():
-                self.retriever = Retriever(
-                    encoder, ExactIndex(), folder=data_dir
-                )
-            else:
+            if (path / "current.json").is_file():
                 self.retriever = Retriever.load(path, folder=data_dir)
                 if encoder is not None:
                     check_space(encoder, self.retriever.index)
+            else:
+                index = ExactIndex()
+                self.retriever = Retriever(encoder, index, folder=data_dir)
             if data_dir is not None:
                 self._follow(path)
         self.is_augmented = self.retriever.index.augmentation is not None
@@ -57,25 +52,20 @@ class CollectionSearch:
         for name, reason in changes.failed.items():
             print(f"{name}: {reason}")
 
-    def call(
-        self, signature: str, image_bytes: list[bytes]
-    ) -> dict[str, np.ndarray]:
-        """Returns the answer of an export's signature `"search"`."""
-        rows, status = [], []
-        for content in image_bytes:
-            row = np.zeros((1, self.retriever.index.embedding_size or 0))
+    def search(self, image_bytes: list[bytes]) -> dict[str, np.ndarray]:
+        """Returns what an export's signature `"search"` does."""
+        index = self.retriever.index
+        rows = np.zeros((len(image_bytes), index.embedding_size or 0))
+        status = [b"ok"] * len(rows)
+        for number, content in enumerate(image_bytes):
             try:
-                row, word = self.retriever.embed(content), "ok"
+                rows[number] = self.retriever.embed(content)
             except ValueError as error:
-                word = str(error)
-            rows.append(row)
-            status.append(word.encode())
-        neighbors = self.retriever.index.search(np.concatenate(rows), self.k)
-        answer = {
-            name: getattr(neighbors, name)
-            for name in ("ids", "labels", "distances", "counts", "is_match")
-            if getattr(neighbors, name) is not None
-        }
+                status[number] = str(error).encode()
+        neighbors = index.search(rows, self.k)
+        names = "ids", "labels", "distances", "counts", "is_match"
+        answer = {name: getattr(neighbors, name) for name in names}
+        answer = {k: v for k, v in answer.items() if v is not None}
         return answer | {"status": np.array(status)}
 
     def image(self, id_: str) -> bytes | None:

@@ -1,6 +1,5 @@
-"""The files of an export: its metadata and its gallery images."""
+"""An exported retriever: its folder, its signatures, its gallery's images."""
 
-import functools
 import json
 import os
 from pathlib import Path
@@ -11,11 +10,8 @@ import numpy as np
 from training.pictures.encoding import encoded_image
 
 DEFAULT_FOLDER = Path("saved_models")
-# One PNG of equal images, row by row; an array where that would be too large.
-SHEET = "gallery_images.png"
-IMAGES = "gallery_images.npy"
-IDS = "gallery_ids.npy"
-_SHEET_PIXELS = 20_000_000
+# Images that have no files, in the order of the gallery.
+IMAGES = "gallery_images.npz"
 
 
 def exported_folder(path: Path) -> Path:
@@ -30,76 +26,66 @@ def exported_folder(path: Path) -> Path:
     )
 
 
-def export_metadata(folder: Path) -> dict[str, Any]:
-    """Reads `metadata.json` of an export that has a gallery."""
-    metadata = json.loads((folder / "metadata.json").read_text())
-    if "search" not in metadata.get("signatures", []):
-        raise ValueError(
-            "`model` must be exported with an index. "
-            f"Received: {folder}, which holds an encoder alone."
-        )
-    return metadata
-
-
-def as_text(value: Any) -> str:
+def as_text(value: bytes | str) -> str:
     """Returns a label or an id of an export, bytes or a number, as text."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def write_gallery_images(
-    folder: Path, images: np.ndarray, ids: np.ndarray
-) -> None:
-    """Stores gallery images that have no files, uint8, in an export."""
-    from PIL import Image
+class ExportSearch:
+    """Calls the search of an export with a gallery.
 
-    np.save(folder / IDS, ids, allow_pickle=False)
-    count, height, width, channels = images.shape
-    if count * height * width > _SHEET_PIXELS:
-        np.save(folder / IMAGES, images, allow_pickle=False)
-        return
-    rows, columns = _grid(count)
-    sheet = np.zeros((rows * columns, height, width, channels), "uint8")
-    sheet[:count] = images
-    sheet = sheet.reshape(rows, columns, height, width, channels)
-    sheet = sheet.transpose(0, 2, 1, 3, 4)
-    sheet = sheet.reshape(rows * height, columns * width, channels)
-    Image.fromarray(sheet).save(folder / SHEET, optimize=True)
+    Images of the gallery are read from `data_dir`, by default that of the run
+    in `runs`, if it is still there. Raises `ValueError` for an export without
+    a gallery, or a file of it that is missing or was changed.
+    """
 
+    def __init__(self, folder: Path, data_dir: str | None = None) -> None:
+        from keras_gsp.storage.checksums import verify_checksums
+        from keras_gsp.storage.whole import reading
+        from training.datasets.layout import images_root
 
-def _grid(count):
-    columns = int(np.ceil(np.sqrt(count)))
-    return -(-count // columns), columns
+        self.folder = Path(folder)
+        self.images: Any = None
+        with reading(self.folder) as folder:
+            text = (folder / "metadata.json").read_text()
+            self.metadata = json.loads(text)
+            if "search" not in self.metadata.get("signatures", []):
+                raise ValueError(
+                    "`model` must be exported with an index. "
+                    f"Received: {folder}, which holds an encoder alone."
+                )
+            import tensorflow as tf
 
+            verify_checksums(folder)
+            # The signatures live only as long as the model.
+            self._model = tf.saved_model.load(str(folder))
+            if (folder / IMAGES).is_file():
+                self.images = np.load(folder / IMAGES)["images"]
+        self.is_augmented = "augmentation" in self.metadata
+        run = Path("runs", Path(self.metadata.get("run", "")).name)
+        settings = run / "settings.json"
+        if data_dir is None and settings.is_file():
+            recipe = json.loads(settings.read_text())["recipe"]
+            data_dir = recipe.get("data_dir")
+        self._root = images_root(data_dir or ".")
+        gallery = self._model.gallery_variables
+        self.ids = [as_text(one) for one in gallery["ids"].numpy()]
 
-@functools.lru_cache(maxsize=1)
-def read_gallery_images(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """Reads the images and ids of `write_gallery_images`, None without."""
-    from PIL import Image
+    def search(self, image_bytes: list[bytes]) -> dict[str, np.ndarray]:
+        """Calls the export's signature `"search"`."""
+        import tensorflow as tf
 
-    if not (folder / IDS).is_file():
-        return None
-    ids = np.load(folder / IDS, allow_pickle=False)
-    if not (folder / SHEET).is_file():
-        return np.load(folder / IMAGES, mmap_mode="r", allow_pickle=False), ids
-    sheet = np.asarray(Image.open(folder / SHEET).convert("RGB"))
-    rows, columns = _grid(len(ids))
-    height, width = sheet.shape[0] // rows, sheet.shape[1] // columns
-    cells = sheet.reshape(rows, height, columns, width, 3)
-    cells = cells.transpose(0, 2, 1, 3, 4).reshape(-1, height, width, 3)
-    return cells[: len(ids)], ids
+        answer = self._model.signatures["search"](
+            image_bytes=tf.constant(image_bytes)
+        )
+        return {name: value.numpy() for name, value in answer.items()}
 
-
-def gallery_bytes(folder: Path, id_: str, root: Path) -> bytes | None:
-    """Returns an encoded gallery image, None where its file is missing."""
-    stored = read_gallery_images(folder)
-    if stored is None:
+    def image(self, id_: str) -> bytes | None:
+        """Returns an encoded gallery image, None where its file is missing."""
+        if self.images is not None:
+            return encoded_image(self.images[self.ids.index(id_)], "PNG")
         # Ids are paths below the root; those of a foreign export may not be.
         name = os.path.normpath(id_)
         is_below = not os.path.isabs(name) and Path(name).parts[:1] != ("..",)
-        file = root / name
+        file = self._root / name
         return file.read_bytes() if is_below and file.is_file() else None
-    images, ids = stored
-    positions = np.flatnonzero(ids == id_)
-    if not len(positions):
-        return None
-    return encoded_image(np.asarray(images[positions[0]]), "PNG")

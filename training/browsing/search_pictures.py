@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.browsing.export_search import ExportSearch
-from training.browsing.exports import as_text
+from training.browsing.exports import ExportSearch, as_text
 from training.pictures.framed_image import GRAY, draw_image
 from training.pictures.palette import BLACK, BLUE, VERMILION, picture
 
@@ -20,13 +19,12 @@ def draw_search_results(
     queries: list[bytes],
     answer: dict[str, np.ndarray],
     top: int,
-    label: str | None = None,
 ) -> None:
     """Draws a row for each query, an encoded image, and `top` neighbors.
 
     `answer` is that of the export's search signature. The frame of a neighbor
-    is solid and blue for a match, dashed and orange for others: by `label`,
-    the queries' class, else by the export's threshold, else gray.
+    is solid and blue for a match, dashed and orange for others, gray without
+    a threshold.
     """
     shown = min(top, int(answer["counts"].max()))
     # The first column, apart from the others, is the query.
@@ -41,11 +39,12 @@ def draw_search_results(
         for row, query in enumerate(queries):
             is_read = answer["status"][row] == b"ok"
             title = "query" if is_read else "unreadable"
-            if is_read and label is not None:
-                title = f"query: {_short(label)}"
             draw_image(axes[row][0], query, None, title, BLACK, 3)
             for rank in range(min(shown, int(answer["counts"][row]))):
-                name, is_match = _fact(answer, row, rank, label)
+                name = as_text(answer["labels"][row][rank])
+                is_match = None
+                if "is_match" in answer:
+                    is_match = bool(answer["is_match"][row][rank])
                 found = search.image(as_text(answer["ids"][row][rank]))
                 color = {None: GRAY, True: BLUE, False: VERMILION}[is_match]
                 distance = answer["distances"][row][rank]
@@ -54,15 +53,6 @@ def draw_search_results(
                 draw_image(
                     axes[row][rank + 2], found, None, words, color, 3, style
                 )
-
-
-def _fact(answer, row, rank, label):
-    """Class of a neighbor, and whether it is a match or None if unknown."""
-    name = as_text(answer["labels"][row][rank])
-    if label is not None:
-        return name, name == label
-    known = answer.get("is_match")
-    return name, None if known is None else bool(known[row][rank])
 
 
 def _short(name):

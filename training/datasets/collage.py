@@ -18,7 +18,6 @@ CIFAR10_SIDES = (
     (("airplane", "automobile", "cat", "deer"), "bird"),
     (("ship", "truck", "dog", "horse"), "frog"),
 )
-_SHARES = {"train": 2, "validation": 1, "test": 2}
 _CELLS = 4
 
 
@@ -27,40 +26,33 @@ def collage_splits(
     *,
     canvas_size: int = 64,
     images_per_class: int | None = None,
-    distractors: bool = True,
     seed: int = 0,
 ) -> RetrievalSplits:
-    """Makes collages of an image folder (thesis, section 5.3.2).
+    """Makes collages of the ten classes of CIFAR-10 (thesis, section 5.3.2).
 
-    Folder of CIFAR-10: four classes among birds, and similar ones among frogs
-    in the test, of `train/` and `test/` where the folder has these; validation
-    has a fifth of the training images, since no class is left for it. Other
-    image folder: a fifth of the classes fill the backgrounds, each of their
-    images in one split only; the others are split 2 : 1 : 2. Without
-    `distractors`, pictures come alone: an upper bound.
+    Four classes among birds, and similar ones among frogs in the test, of
+    `train/` and `test/` where the folder has these. Validation has a fifth of
+    the training images, since no class is left for it.
     """
     if canvas_size < 2 or canvas_size % 2:
         raise ValueError(
             "`canvas_size` must be even, the side of two cells. Received: "
             f"canvas_size={canvas_size}."
         )
-    size, rng = canvas_size // 2, np.random.default_rng(seed)
-    images = load_pictures(data_dir, size, images_per_class)
+    # A network may have learned the pictures of `train`.
+    pictures = [
+        load_pictures(data_dir, canvas_size // 2, images_per_class, side=side)
+        for side in ("train", "test")
+    ]
     known = {name for own, one in CIFAR10_SIDES for name in (*own, one)}
-    if {*images.class_names} == known:
-        # A network may have learned the pictures of `train`.
-        sides = (
-            load_pictures(data_dir, size, images_per_class, side=side)
-            for side in ("train", "test")
+    if {*pictures[0].class_names} != known:
+        raise ValueError(
+            "A collage needs the ten classes of CIFAR-10. Received: "
+            f"{', '.join(pictures[0].class_names[:12])}."
         )
-        parts = _cifar10_parts(*sides)
-    else:
-        parts = _folder_parts(images, rng)
-    made = {}
-    for split, (own, background) in parts.items():
-        pixels = own.images
-        if distractors:
-            pixels = compose_collages(pixels, background, rng)
+    rng, made = np.random.default_rng(seed), {}
+    for split, (own, background) in _cifar10_parts(*pictures).items():
+        pixels = compose_collages(own.images, background, rng)
         made[split] = replace(own, images=pixels)
     return RetrievalSplits(name="collage", **made)
 
@@ -98,7 +90,7 @@ def _dealt(size, rows, columns, rng):
 
 
 def _cifar10_parts(train_images, test_images):
-    """What `_folder_parts` returns, for the ten classes of CIFAR-10."""
+    """Split -> (`ImageSet` to recognize, pixels of pictures that distract)."""
     (learned, background), test = (
         (_named(images, *own), _named(images, one).images)
         for images, (own, one) in zip(
@@ -112,41 +104,11 @@ def _cifar10_parts(train_images, test_images):
     seen = learned.subset(np.flatnonzero(held_out))
     names = tuple(f"{name}, held out" for name in seen.class_names)
     validation = replace(seen, class_names=names), background[others]
-    return dict(zip(_SHARES, (train, validation, test), strict=True))
+    return {"train": train, "validation": validation, "test": test}
 
 
 def _named(images, *names):
     return images.of_classes([images.class_names.index(n) for n in names])
-
-
-def _folder_parts(images, rng):
-    """Takes a fifth of the classes for backgrounds, splits the others.
-
-    Returns split -> (`ImageSet` to recognize, (num_backgrounds, height, width,
-    channels) of pictures that distract).
-    """
-    order = rng.permutation(images.num_classes)
-    num_backgrounds = max(1, images.num_classes // 5)
-    backgrounds, targets = np.split(order, [num_backgrounds])
-    if len(targets) < 4:
-        raise ValueError(
-            "Collages must have 4 or more classes to recognize and one for "
-            f"the background. Received: {images.num_classes} classes."
-        )
-    pool = images.of_classes(backgrounds).images
-    pool = pool[rng.permutation(len(pool))]
-    return {
-        split: (images.of_classes(targets[classes]), pool[chosen])
-        for split, classes, chosen in zip(
-            _SHARES, _runs(len(targets)), _runs(len(pool)), strict=True
-        )
-    }
-
-
-def _runs(length):
-    """Positions 0...length - 1 in three runs, 2 : 1 : 2."""
-    shares = np.cumsum([*_SHARES.values()])[:-1] / sum(_SHARES.values())
-    return np.split(np.arange(length), np.round(shares * length).astype(int))
 
 
 def load_pictures(

@@ -8,7 +8,6 @@ copies are not found.
 
 import hashlib
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,18 +17,18 @@ import numpy as np
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet
+from keras_gsp.retrieval.duplicates import connected
 from training.datasets.image_set import RetrievalSplits
 
 MAX_DIFFERENCE = 0.1
 SMALL = gsp.data.Preprocessing(32)
 # Of red, green and blue in gray.
 GRAY = np.array([0.299, 0.587, 0.114], "float32")
-# Of 8 x 8 gray pixels, from which pairs are drawn to be looked at closely.
-MIN_COARSE_CORRELATION = 0.98
+# Images that are nearest by 8 x 8 gray pixels are looked at closely, up to a
+# correlation of 0.98.
+NEAREST, MAX_DISTANCE = 20, 0.2
 # Standard deviation of gray values below which an image shows nothing.
 BLANK = 2.0
-BLOCK_ROWS = 1024
-MAX_PAIRS = 100_000
 MIN_SIDE = 32
 """Pixels; an image with a shorter side is too small."""
 LEAK = "across the class split: LEAKAGE"
@@ -50,42 +49,19 @@ class Look:
 class Inspection:
     """Findings of `inspect` by image names, below the folder of all images.
 
-    `copies` maps "identical" or "nearly identical", and where, to pairs, at
-    most `MAX_PAIRS` of near ones within the splits and as many across them;
-    `sizes` has width and height of each image in a pair.
+    `copies` maps where they are to groups of copies of one picture, identical
+    or nearly so, the largest file of a group first.
     """
 
     unreadable: dict[str, str] = field(default_factory=dict)
     tiny: list[str] = field(default_factory=list)
     blank: list[str] = field(default_factory=list)
-    copies: dict[tuple[str, str], list[tuple[str, str]]] = field(
-        default_factory=dict
-    )
-    are_all_listed: bool = True
-    sizes: dict[str, tuple[int, int]] = field(
-        default_factory=dict, compare=False
-    )
-
-    @property
-    def groups(self) -> list[list[str]]:
-        """Copies of one picture, joined over pairs, the largest file first."""
-        groups: dict[str, list[str]] = {}
-        for pairs in self.copies.values():
-            for pair in pairs:
-                one, other = (groups.setdefault(name, [name]) for name in pair)
-                if one is not other:
-                    one += other
-                    groups |= dict.fromkeys(other, one)
-        unique = {id(group): group for group in groups.values()}
-        return [
-            sorted(group, key=lambda name: (-np.prod(self.sizes[name]), name))
-            for group in unique.values()
-        ]
+    copies: dict[str, list[list[str]]] = field(default_factory=dict)
 
     @property
     def has_leak(self) -> bool:
         """Whether an image, or nearly the same one, is in two splits."""
-        return any(where == LEAK for _, where in self.copies)
+        return LEAK in self.copies
 
 
 def inspect(
@@ -114,22 +90,20 @@ def inspect(
             found.tiny += [name] if min(look.size) < MIN_SIDE else []
             found.blank += [name] if look.small is None else []
     sides = np.array([side for side, _ in origins])
-    budget = {False: MAX_PAIRS, True: MAX_PAIRS}
-    for kind, pairs in (
-        ("identical", _exact_pairs(looks)),
-        ("nearly identical", _near_pairs(looks, sides, budget)),
-    ):
-        for one, other in pairs:
-            where = "in one class"
-            if sides[one] != sides[other]:
-                where = LEAK
-            elif origins[one] != origins[other]:
-                where = "in two classes of one split"
-            pair = names[one], names[other]
-            found.copies.setdefault((kind, where), []).append(pair)
-            for position, name in zip((one, other), pair, strict=True):
-                found.sizes[name] = looks[position].size
-    found.are_all_listed = all(budget.values())
+    pairs = [*_exact_pairs(looks), *_near_pairs(looks, sides)]
+    group = connected(np.reshape(pairs, (-1, 2)).astype(int), len(looks))
+    for first in np.unique(group[[one for one, _ in pairs]]):
+        members = sorted(
+            np.flatnonzero(group == first),
+            key=lambda i: (-np.prod(looks[i].size), names[i]),
+        )
+        where = "in one class"
+        if len({sides[i] for i in members}) > 1:
+            where = LEAK
+        elif len({origins[i] for i in members}) > 1:
+            where = "in several classes of one split"
+        copies = [names[i] for i in members]
+        found.copies.setdefault(where, []).append(copies)
     return found
 
 
@@ -172,33 +146,39 @@ def _exact_pairs(looks):
             yield first[look.digest], position
 
 
-def _near_pairs(looks, sides, budget) -> Iterator[tuple[int, int]]:
-    """Yields pairs that look alike; of exact copies one is compared.
+def _near_pairs(looks, sides):
+    """Pairs that look alike; of exact copies one is compared.
 
-    Many frames of one scene must not hide a leak: pairs within a side and
-    pairs across sides have a budget each, which is counted down.
+    An image is compared with the nearest of its side and of the others: many
+    frames of one scene must not hide a leak.
     """
     seen = {k.digest: i for i, k in reversed([*enumerate(looks)])}
-    positions = np.array(
+    rows = np.array(
         [i for i in sorted(seen.values()) if looks[i].coarse is not None], int
     )
-    if not len(positions):
-        return
-    coarse = np.stack([looks[position].coarse for position in positions])
-    for start in range(0, len(positions), BLOCK_ROWS):
-        products = coarse[start : start + BLOCK_ROWS] @ coarse[start:].T
-        rows, columns = np.nonzero(products >= MIN_COARSE_CORRELATION)
-        is_later = columns > rows
-        first, second = positions[start:][rows], positions[start:][columns]
-        is_across = sides[first] != sides[second]
-        for across in (True, False):
-            some = is_later & (is_across == across)
-            for pair in zip(first[some], second[some], strict=True):
-                if not budget[across]:
-                    break
-                if _is_alike(*(looks[position].small for position in pair)):
-                    budget[across] -= 1
-                    yield pair
+    pairs = set()
+    for side in {*sides[rows].tolist()}:
+        is_own = sides[rows] == side
+        queries = rows[is_own]
+        for gallery, others in ((queries, 1), (rows[~is_own], 0)):
+            count = min(NEAREST, len(gallery) - others)
+            if count < 1:
+                continue
+            coarse = [
+                np.stack([looks[i].coarse for i in part])
+                for part in (gallery, queries)
+            ]
+            near = gsp.retrieval.ExactIndex(coarse[0], ids=gallery).search(
+                coarse[1], count, exclude_ids=queries
+            )
+            first, rank = np.nonzero(near.distances <= MAX_DISTANCE)
+            found = np.stack([queries[first], near.ids[first, rank]], 1)
+            pairs |= {tuple(pair) for pair in np.sort(found, 1).tolist()}
+    return [
+        pair
+        for pair in sorted(pairs)
+        if _is_alike(*(looks[i].small for i in pair))
+    ]
 
 
 def _is_alike(one, other):

@@ -16,7 +16,6 @@ _SPLITS = ("train", "test", "query", "gallery", "validation")
 def folder_splits(
     data_dir: str | Path,
     *,
-    num_train_classes: int | None = None,
     seed: int = 0,
     decisions: str | Path | None = None,
 ) -> RetrievalSplits:
@@ -24,7 +23,7 @@ def folder_splits(
 
     A folder with `train` and `test` (and perhaps `validation`) folders of
     different classes keeps its split. Otherwise each class is drawn by its
-    name, `num_train_classes` for training, by default about half.
+    name, about half for training.
     """
     images = image_folder(data_dir, decisions=decisions)
     name = Path(str(data_dir)).name.split(".")[0]
@@ -36,8 +35,7 @@ def folder_splits(
             return RetrievalSplits(name=name, **named)
         # The same classes on both sides: a classification data set.
         images = merged_sides(images)
-    size = num_train_classes or 0.5
-    return RetrievalSplits(name, *images.split_classes(size, seed=seed))
+    return RetrievalSplits(name, *images.split_classes(seed=seed))
 
 
 def merged_sides(images: ImageSet) -> ImageSet:
@@ -52,7 +50,6 @@ def merged_sides(images: ImageSet) -> ImageSet:
 def csv_splits(
     csv_file: str | Path,
     *,
-    num_train_classes: int | None = None,
     seed: int = 0,
     on_missing: str = "raise",
     decisions: str | Path | None = None,
@@ -73,8 +70,7 @@ def csv_splits(
         )
     if "split" not in rows[0]:
         images = labeled_images([(row["path"], row["label"]) for row in rows])
-        size = num_train_classes or 0.5
-        return RetrievalSplits(name, *images.split_classes(size, seed=seed))
+        return RetrievalSplits(name, *images.split_classes(seed=seed))
     sides: dict[str, list] = {side: [] for side in _SPLITS}
     for number, row in enumerate(rows, start=2):
         if row["split"] not in sides:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from training.runs.run_directory import write_json
+
 PLAN, MANIFEST = "plan.json", "manifest.json"
 OK = "ok"  # status of an image with an embedding
 Row = dict[str, str]
@@ -35,45 +37,36 @@ def listed(images: Path) -> list[Row]:
     from keras_gsp.data.listed_files import names_below
 
     if images.suffix == ".csv":
-        rows, folder = _csv_rows(images), images.parent
+        sources, folder = _csv_rows(images), images.parent
     else:
         found, folder = gsp.data.image_folder(images), images
         # Images beside the class folders have no label.
         labels = ["" if name == "." else str(name) for name in found.names]
-        rows = [
-            {"path": path, "label": label}
-            for path, label in zip(found.paths, labels, strict=True)
-        ]
+        pairs = zip(found.paths, labels, strict=True)
+        sources = [{"path": path, "label": label} for path, label in pairs]
     # Ids do not tell where the images are kept.
-    names = names_below([row["path"] for row in rows], folder)
-    rows = [
-        {
-            "id": row.get("id") or name,
-            "label": row.get("label") or "",
-            "path": str(Path(row["path"]).resolve()),
-        }
-        for row, name in zip(rows, names, strict=True)
-    ]
+    names = names_below([row["path"] for row in sources], folder)
+    rows = []
+    for row, name in zip(sources, names, strict=True):
+        path, label = Path(row["path"]).resolve(), row.get("label") or ""
+        row = {"id": row.get("id") or name, "label": label, "path": str(path)}
+        rows.append(row | {"version": _version(path, label)})
     (often, count), *_ = Counter(row["id"] for row in rows).most_common(1)
     if count > 1:
         raise ValueError(
             f"Ids of {images} must all be different. Received: {often!r} twice."
         )
-    return [row | {"version": _version(row)} for row in rows]
+    return rows
 
 
 class Collection:
-    """The shards in a folder, made with one encoder; see `begin`."""
+    """The shards in a folder, which is made, or has the same plan.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    `plan` is all that decides the rows of an image, JSON values.
+    """
 
-    def begin(self, plan: dict[str, Any]) -> None:
-        """Makes the folder, or checks that it was made with the same plan.
-
-        `plan` is all that decides the rows of an image, JSON values.
-        """
-        path = self.folder / PLAN
+    def __init__(self, folder: Path, plan: dict[str, Any]) -> None:
+        self.folder, path = folder, folder / PLAN
         if path.is_file():
             old = json.loads(path.read_text())
             changed = sorted(k for k in plan if old.get(k) != plan[k])
@@ -89,7 +82,7 @@ class Collection:
                 f"{self.folder}, which holds other files."
             )
         else:
-            _write_json(path, plan)
+            write_json(path, plan)
         for partial in self.folder.glob(".shard-*.partial"):
             partial.unlink(missing_ok=True)
 
@@ -101,12 +94,12 @@ class Collection:
         """
         from keras_gsp.retrieval.folder_changes import folder_changes
 
-        known = {}
-        for shard in self._shards():
-            facts = self._facts(shard)
-            for id_, version, status in zip(*facts, strict=True):
-                if status == OK:
-                    known[id_] = version
+        known = {
+            id_: version
+            for shard in self._shards()
+            for id_, version, status in zip(*self._facts(shard), strict=True)
+            if status == OK
+        }
         present = {row["id"]: row["version"] for row in rows}
         changes = folder_changes(known, present)
         wanted = {*changes.added, *changes.changed}
@@ -127,35 +120,36 @@ class Collection:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        newest: dict[str, Path] = {}
-        for shard in self._shards():
-            newest |= dict.fromkeys(self._facts(shard)[0], shard)
         versions = {row["id"]: row["version"] for row in rows}
-        shards, statuses, number = [], Counter[str](), self.next_number()
-        for shard in self._shards():
+        shards: list[dict[str, Any]] = []
+        statuses, seen = Counter[str](), set[str]()
+        number = self.next_number()
+        # Rows of later shards replace those of earlier ones.
+        for shard in reversed(self._shards()):
             ids, found, status = self._facts(shard)
             counts = np.array(
                 [
-                    newest[id_] == shard and versions.get(id_) == version
+                    versions.get(id_) == version and id_ not in seen
                     for id_, version in zip(ids, found, strict=True)
                 ]
             )
+            seen.update(ids)
+            if not counts.any():
+                continue
             if not counts.all():
-                if not counts.any():
-                    continue
                 table = pq.read_table(shard).filter(pa.array(counts))
                 shard = self.folder / shard_name(number)
                 number += 1
                 _write(table, shard)
             statuses.update(np.array(status, object)[counts].tolist())
             count = int(counts.sum())
-            shards.append({"file": shard.name, "rows": count})
+            shards.insert(0, {"file": shard.name, "rows": count})
         manifest = {
             "num_images": sum(shard["rows"] for shard in shards),
             "statuses": dict(sorted(statuses.items())),
             "shards": shards,
         }
-        _write_json(self.folder / MANIFEST, manifest)
+        write_json(self.folder / MANIFEST, manifest)
         named = {shard["file"] for shard in shards}
         for shard in self._shards():
             if shard.name not in named:
@@ -227,13 +221,13 @@ def read_embeddings(
             )
 
 
-def _version(row):
+def _version(path, label):
     """Size and time of a file, and the label; "" without a file."""
     try:
-        status = os.stat(row["path"])
+        status = os.stat(path)
     except OSError:
         return ""
-    return f"{status.st_size} {status.st_mtime_ns} {row['label']}"
+    return f"{status.st_size} {status.st_mtime_ns} {label}"
 
 
 def _csv_rows(file):
@@ -254,11 +248,3 @@ def _write(table, path):
 
     with whole_file(path) as aside:
         pq.write_table(table, aside)
-
-
-def _write_json(path, values):
-    # Imported here: the package needs Keras, --help and errors do not.
-    from keras_gsp.storage.whole import whole_file
-
-    with whole_file(path) as aside:
-        aside.write_text(json.dumps(values, indent=2) + "\n")

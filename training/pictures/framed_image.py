@@ -1,12 +1,8 @@
 """Images in frames, with what was found in them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from training.pictures.encoding import decoded_image
-from training.pictures.palette import BLACK
 
 GRAY = "#8a8a8a"
 VEIL = 0.75  # opacity of the white veil over what is left out
@@ -21,38 +17,27 @@ def draw_image(
     width: float = 0.5,
     style: str = "-",
 ) -> None:
-    """Draws encoded contents or pixels, perhaps under a veil of weights."""
-    pixels = image if isinstance(image, np.ndarray) else decoded_image(image)
+    """Draws encoded contents or pixels, perhaps under a veil of weights.
+
+    Gray where the contents cannot be read.
+    """
+    import keras_gsp as gsp
+
+    pixels = image
+    if not isinstance(image, np.ndarray):
+        try:
+            pixels = gsp.data.decode_image(image or b"")
+        except ValueError:
+            pixels = np.full((8, 8, 3), 200, "uint8")
     # Sharp: small images have pixels, not a blur of them.
     shown = axis.imshow(pixels, interpolation="nearest")
     if weights is not None:
         veil = np.ones((*weights.shape, 4))
         veil[..., 3] = VEIL * (1 - weights / max(float(weights.max()), 1e-12))
         axis.imshow(veil, extent=shown.get_extent(), interpolation="nearest")
-    name = title.partition("\n")[0].removeprefix("query: ")
+    name = title.partition("\n")[0]
     axis.set_title(title, fontsize=14 if len(name) == 1 else 9)
     axis.axis("on")
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():
         spine.set(visible=True, color=color, linewidth=width, linestyle=style)
-
-
-def outline(axis: Any, box: Sequence[float] | None) -> None:
-    """Draws a box, (left, top, width, height) in shares, on an image."""
-    from matplotlib.patches import Rectangle
-
-    if box is None:
-        return
-    left, top, width, height = box
-    for color, line in (("white", 3.5), (BLACK, 1.5)):
-        axis.add_patch(
-            Rectangle(
-                (left, 1 - top - height),
-                width,
-                height,
-                fill=False,
-                transform=axis.transAxes,
-                edgecolor=color,
-                linewidth=line,
-            )
-        )

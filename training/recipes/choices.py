@@ -1,6 +1,5 @@
 """The words of losses and poolings, and the classes that they stand for."""
 
-import inspect
 from typing import Any
 
 PAIR_LOSSES = {
@@ -23,7 +22,7 @@ PROXY_LOSSES = {
     "proxy-nca": "ProxyNCALoss",
     "soft-triple": "SoftTripleLoss",
 }
-LOSSES = PAIR_LOSSES | PROXY_LOSSES
+LOSSES = dict(sorted((PAIR_LOSSES | PROXY_LOSSES).items()))
 # Word -> class and the arguments that differ from its defaults. Numbers of
 # vectors are those of the GSP paper's comparison: 8 that make up the width of
 # the embedding together, or 64 that have this width each.
@@ -60,16 +59,6 @@ POOLINGS: dict[str, tuple[str, dict[str, Any]]] = {
 DIVIDED = ("netvlad", "ot-aggregation", "otk")
 
 
-def losses() -> tuple[str, ...]:
-    """Returns the words of all losses."""
-    return tuple(sorted(LOSSES))
-
-
-def poolings() -> tuple[str, ...]:
-    """Returns the words of all poolings."""
-    return tuple(POOLINGS)
-
-
 def is_proxy_loss(word: str) -> bool:
     """Whether a loss compares samples with proxies only."""
     return word in PROXY_LOSSES
@@ -99,16 +88,8 @@ def make_pooling(word: str, **arguments: Any) -> Any:
 
 
 def made(class_: Any, arguments: dict[str, Any]) -> Any:
-    """Returns an instance; names its arguments where one of them is unknown."""
-    known: dict[str, Any] = {}
-    for base in class_.__mro__[:-1]:
-        known |= inspect.signature(base.__init__).parameters
-    known = {name: one for name, one in known.items() if one.kind not in (2, 4)}
-    for name, value in arguments.items():
-        if name not in known:
-            raise ValueError(
-                f"Arguments must be those of {class_.__name__}: "
-                f"{', '.join(known.keys() - {'self'})}. Received: "
-                f"{name}={value}."
-            )
-    return class_(**arguments)
+    """Returns an instance; an unknown argument is a `ValueError`."""
+    try:
+        return class_(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{class_.__name__}: {error}") from error

@@ -58,12 +58,17 @@ def build_recipe_encoder(recipe: Recipe, image_shape: tuple) -> Any:
 
 def build_head(recipe: Recipe, backbone: keras.Model) -> keras.Model:
     """Puts projection, pooling and normalization of a recipe on a backbone."""
+    histogram = None
+    if recipe.regularizer != "none" and not is_gsp(recipe.pooling):
+        histogram = gsp.layers.PrototypeHistogram(
+            recipe.num_prototypes, name="histogram"
+        )
     return gsp.models.build_encoder(
         backbone,
         embedding_size=recipe.embedding_size,
         pooling=build_pooling(recipe),
         normalization=recipe.normalization,
-        histogram=build_histogram(recipe),
+        histogram=histogram,
         preprocessing=preprocessing_of(recipe),
         lora_rank=recipe.lora_rank,
     )
@@ -81,16 +86,6 @@ def build_pooling(recipe: Recipe) -> keras.layers.Layer:
         size = max(1, recipe.embedding_size // FEW)
         chosen = {"projection_size": size} | chosen
     return make_pooling(word, name="pooling", **chosen)
-
-
-def build_histogram(recipe: Recipe) -> keras.layers.Layer | None:
-    """Returns a regularizer's histogram layer without GSP, or None."""
-    if recipe.regularizer == "none" or is_gsp(recipe.pooling):
-        return None
-    return gsp.layers.PrototypeHistogram(
-        recipe.num_prototypes,
-        name="histogram",
-    )
 
 
 def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:

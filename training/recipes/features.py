@@ -56,7 +56,6 @@ def _features_file(recipe, images):
     recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
-    keras.config.set_dtype_policy(recipe.precision)
     backbone = build_backbone(recipe, image_shape(recipe, images))
     name = f"{fingerprint(recipe, backbone, images)}.npy"
     return cache_folder() / "features" / name, backbone

@@ -1,11 +1,14 @@
-"""The compiled learner of a recipe."""
+"""The compiled learner of a recipe: losses, layers, optimizer, start."""
 
+import math
 import warnings
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 import keras_gsp as gsp
 from keras_gsp._labeled_batches import batches_of, encoded
@@ -15,20 +18,21 @@ from keras_gsp.models.encoder import features_before
 from training.recipes.batches import evaluation_batches, training_batches
 from training.recipes.choices import made, make_loss
 from training.recipes.encoder import build_recipe_encoder
-from training.recipes.optimizer import build_optimizer
 from training.recipes.recipe import Recipe
 
 # Training batches from which statistics and prototypes start, how many images
 # of each update the statistics, and at most how many start the projection.
 START_BATCHES, SETTLED, PROJECTED = 32, 64, 2048
 
+# First parts of the paths of weights after the backbone, without proxies.
+HEAD = ("projection", "pooling", "histogram", "class_embeddings")
+
 
 def build_learner(
     recipe: Recipe, *, num_classes: int, image_shape: tuple
 ) -> Any:
-    """Compiles the learner of a recipe; sets Keras's seed and dtype policy."""
+    """Compiles the learner of a recipe; sets Keras's seed."""
     keras.utils.set_random_seed(recipe.seed)
-    keras.config.set_dtype_policy(recipe.precision)
     encoder = build_recipe_encoder(recipe, image_shape)
     has_regularizer = recipe.regularizer != "none"
     # The papers' shares of the loss.
@@ -118,15 +122,12 @@ def start_from_data(
     settle_statistics(recipe, learner, batches())
     initialize_projection(recipe, learner, images, shrinkage)
     start_prototypes(recipe, learner, batches())
-    if not recipe.steps and recipe.projection_start != "random":
+    if not recipe.steps and recipe.projection_start == "learned":
         layer = learner.encoder.get_layer("whitening")
         features = features_before(learner.encoder, layer)
-        every = evaluation_batches(recipe, images)
-        embeddings, labels = encoded(features, every)
-        is_learned = recipe.projection_start == "learned"
-        if is_learned and shrinkage is not None:
+        if shrinkage is not None:
             layer.shrinkage = shrinkage
-        layer.adapt(embeddings, labels if is_learned else None)
+        layer.adapt(*encoded(features, evaluation_batches(recipe, images)))
 
 
 def fitted_images(images: ImageSet) -> ImageSet:
@@ -170,7 +171,7 @@ def initialize_projection(
     gsp.models.initialize_projection(
         learner.encoder,
         evaluation_batches(recipe, images),
-        shrinkage=1.0 if recipe.projection_start == "pca" else shrinkage,
+        shrinkage=shrinkage,
         seed=recipe.seed,
     )
 
@@ -198,15 +199,70 @@ def settle_statistics(recipe: Recipe, learner: Any, batches: Any) -> None:
 
 
 def start_prototypes(recipe: Recipe, learner: Any, batches: Any) -> None:
-    """Starts the prototypes from local or pooled features of images."""
+    """Starts prototypes, or references, from features of images."""
     layers = {layer.name: layer for layer in learner.encoder.layers}
     layer = layers.get("histogram") or layers["pooling"]
-    if recipe.prototype_start == "random" or not hasattr(layer, "adapt"):
-        return
-    predict = predictor(features_before(learner.encoder, layer))
-    found = [predict(images) for images, _ in batches]
-    features = np.concatenate(found)
-    if recipe.prototype_start == "pooled":
-        images = features.reshape(len(features), -1, features.shape[-1])
-        features = images.mean(1, keepdims=True)
-    layer.adapt(features, seed=recipe.seed)
+    if hasattr(layer, "adapt"):
+        predict = predictor(features_before(learner.encoder, layer))
+        features = [predict(images) for images, _ in batches]
+        layer.adapt(np.concatenate(features), seed=recipe.seed)
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp.training")
+@dataclass(eq=False)
+class Rate(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that is held at 0, rises, and falls in a cosine.
+
+    `peak` after `hold` steps at 0 and `ramp` steps of a linear rise; the fall
+    to 0 begins at step `fall_start` and ends at `fall` (None: no fall).
+    """
+
+    peak: float
+    hold: int = 0
+    ramp: int = 0
+    fall: int | None = None
+    fall_start: int = 0
+
+    def __call__(self, step: Any) -> Any:
+        """Returns the rate at a step."""
+        step = ops.cast(step, "float32")
+        risen = ops.clip((step + 1 - self.hold) / max(self.ramp, 1), 0.0, 1.0)
+        rate = self.peak * risen
+        if self.fall is not None:
+            length = self.fall - self.fall_start
+            share = ops.clip((step - self.fall_start) / length, 0.0, 1.0)
+            rate = rate * 0.5 * (1.0 + ops.cos(math.pi * share))
+        return rate
+
+    def get_config(self) -> dict:
+        """Returns the constructor's arguments."""
+        return asdict(self)
+
+
+def build_optimizer(recipe: Recipe, learner: Any) -> Any:
+    """Returns the optimizer of a recipe for a built learner."""
+    rates, base = {}, recipe.learning_rate
+    if recipe.uses_proxies:
+        factor = recipe.proxy_learning_rate_multiplier
+        rates["proxies"] = _rate(recipe, base * factor)
+    factor = recipe.backbone_learning_rate_multiplier
+    if recipe.warmup_steps or factor != 1:
+        rate = _rate(recipe, base)
+        paths = [variable.path for variable in learner.trainable_variables]
+        head = [path for path in paths if path.split("/")[0] in HEAD]
+        rates |= dict.fromkeys(head, rate)
+    rate = _rate(recipe, base * factor, hold=recipe.warmup_steps)
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=1e-4)
+    if rates:
+        return gsp.models.proxy_optimizer(learner, optimizer, rates)
+    return optimizer
+
+
+def _rate(recipe, peak, hold=0):
+    if not (recipe.fall_share or hold or recipe.ramp_steps):
+        return peak
+    if not recipe.fall_share:
+        return Rate(peak, hold, recipe.ramp_steps)
+    length = max(1, round(recipe.steps * recipe.fall_share))
+    start = recipe.steps - length
+    return Rate(peak, hold, recipe.ramp_steps, recipe.steps, start)

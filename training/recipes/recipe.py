@@ -1,19 +1,26 @@
-"""A recipe: every setting that defines a training run."""
+"""A recipe: every setting that defines a training run, and those with a name.
+
+A name, and a choice of loss or method, imply the settings in `named.toml` or
+`published.toml`.
+"""
 
 import difflib
 import json
 import math
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from training.recipes.choices import (
+    LOSSES,
     PAIR_LOSSES,
+    POOLINGS,
     PROXY_LOSSES,
-    losses,
-    poolings,
 )
 from training.recipes.settings import (
     Arguments,
@@ -48,9 +55,32 @@ ARGUMENTS = {
 
 DATA_ARGUMENTS = {
     "glyphs": ("canvas_size", "distractors"),
-    "collage": ("canvas_size", "distractors", "images_per_class"),
+    "collage": ("canvas_size", "images_per_class"),
 }
 CCP_ARGUMENTS = "patience", "warmup", "anchor_weight"
+
+
+PUBLISHED = ("cub", "cars", "sop", "inshop")
+# Recipe -> data set.
+OWN = {"glyphs": "glyphs", "folder": "folder", "folder-features": "folder"}
+OWN |= {"csv": "csv", "collage": "collage"}
+# Columns of the papers' tables -> what they choose. A memory and proxies have
+# two sizes there.
+METHODS: dict[str, dict[str, str]] = {
+    "gap": {},
+    "gsp": {"pooling": "gsp"},
+    "gsp-zsr": {"pooling": "gsp", "regularizer": "zsr"},
+    "xml": {"regularizer": "xml"},
+    "ccp": {"ccp": "on"},
+    "ccp-s": {"ccp": "on", "size": "small"},
+    # Printed as C1+CCP+GSP (thesis, table 5.1); GSP there includes ZSR.
+    "ccp-gsp-zsr": {"ccp": "on", "pooling": "gsp", "regularizer": "zsr"},
+    "xbm": {"memory": "xbm", "loss": "c1"},
+    "xbm-s": {"memory": "xbm", "loss": "c1", "size": "small"},
+}
+METHODS["xbm-gsp-zsr"] = METHODS["xbm"] | METHODS["gsp-zsr"]
+# Options that imply further settings.
+CHOICES = ("loss", "pooling", "regularizer", "ccp", "backbone")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +92,9 @@ class Settings:
     data_dir: str | None = None
     """Folder, archive or list file of the data set."""
     data_arguments: Arguments = field(default_factory=dict)
-    """glyphs, collage: canvas_size=48, the side in pixels, and
-    distractors=false, no other pictures around each picture: an upper bound;
-    collage: images_per_class=9."""
+    """glyphs, collage: canvas_size=48, the side in pixels; glyphs:
+    distractors=false, no symbols around each letter: an upper bound; collage:
+    images_per_class=9."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """List unreadable files in one error, or leave them out."""
     decisions: str | None = None
@@ -96,17 +126,12 @@ class Settings:
     """gap, gmp, gem, gsp, or another of `gsp.layers`."""
     pooling_arguments: Arguments = field(default_factory=dict)
     """Arguments of its class that differ from the defaults: power=3."""
-    projection_start: Literal["learned", "pca", "random"] = "random"
+    projection_start: Literal["learned", "random"] = "random"
     """Start of the projection to `embedding_size`: learned whitening of the
     backbone's pooled features, with the shrinkage that is best on validation
-    classes, their principal components, or at random. With steps=0: whiten
-    the features so, or leave them as they are (random)."""
+    classes, or at random. With steps=0: whiten the features so, or not."""
     num_prototypes: Annotated[int, positive] = 64
     """gsp, zsr, xml: number of prototypes."""
-    prototype_start: Literal["data", "pooled", "random"] = "data"
-    """Prototypes (otk: references) start from features of training images, by
-    greedy k-center, or at random. `data` are local features, `pooled` the
-    average of each image, as in the papers' code."""
     transport_ratio: Annotated[float, up_to_one] = 0.2
     """gsp: fraction of the features that is pooled, in (0, 1]."""
     inverse_temperature: Annotated[float, positive] = 10.0
@@ -173,8 +198,6 @@ class Settings:
     """Factor on the learning rate of the backbone, in (0, 1]."""
     proxy_learning_rate_multiplier: Annotated[float, positive] = 100.0
     """Factor on the learning rate of proxies."""
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Keras dtype policy."""
     seed: Annotated[int, not_negative] = 0
     """Seed of weights, batches and splits."""
 
@@ -191,8 +214,8 @@ class Recipe(Settings):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_word("loss", self.loss, losses())
-        check_word("pooling", self.pooling, poolings())
+        check_word("loss", self.loss, LOSSES)
+        check_word("pooling", self.pooling, POOLINGS)
         if not self.hub_preset:
             check_word("backbone", self.backbone.partition("@")[0], BACKBONES)
         _check(self)
@@ -352,23 +375,17 @@ def _check(r: Recipe) -> None:
     need("ccp_arguments", are_known, f"of {', '.join(CCP_ARGUMENTS)}")
     is_cut = r.resize is None or r.resize >= (r.crop_size or math.inf)
     need("resize", is_cut, f"None or at least crop_size={r.crop_size}")
-    is_cached = r.frozen == "all" and r.augmentation == "none"
-    need(
-        "cache_features",
-        is_cached or not r.cache_features,
-        "False unless frozen=all and augmentation=none",
-    )
+    is_fixed = r.frozen == "all" and r.augmentation == "none"
+    unless = "False unless frozen=all and augmentation=none"
+    need("cache_features", is_fixed or not r.cache_features, unless)
     is_plain = r.lora_rank is None or (r.steps > 0 and not r.cache_features)
     need("lora_rank", is_plain, "None with cache_features or steps=0")
     is_split = r.regularizer == "none" or r.classes_per_batch > 1
     need("classes_per_batch", is_split, "2 or more with a regularizer")
     is_new = r.ccp != "learned" or not r.uses_proxy_loss
     need("ccp", is_new, f"off, single or on with loss={r.loss}, of proxies")
-    need(
-        "samples_per_class",
-        not r.uses_pairs or r.samples_per_class > 1,
-        f"2 or more with loss={r.loss}, of pairs",
-    )
+    has_pairs = not r.uses_pairs or r.samples_per_class > 1
+    need("samples_per_class", has_pairs, f"2 or more with loss={r.loss}")
     if r.matryoshka_size is not None:
         sizes = r.matryoshka_sizes
         is_half = len(sizes) > 1 and sizes[-1] == r.matryoshka_size
@@ -414,3 +431,44 @@ def _check_steps(r, need):
         f"above ccp_arguments patience={r.ccp_patience} with ccp=on, or "
         "training stops when the second problem begins",
     )
+
+
+def names() -> dict[str, str]:
+    """Maps recipes that have a name to their data sets."""
+    words = ["", *(f"-{word}" for word in METHODS if word != "gap")]
+    return OWN | {f"{one}{word}": one for one in PUBLISHED for word in words}
+
+
+@cache
+def settings_of(file: str) -> list[dict[str, Any]]:
+    """Reads the settings in one of the two files."""
+    text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+    return tomllib.loads(text)["setting"]
+
+
+def named(name: str, **choices: str) -> Recipe:
+    """Returns the recipe of a name, with the settings that a choice implies.
+
+    `choices` are some of `CHOICES`: `named("glyphs", loss="ms")`.
+    """
+    check_word("recipe", name, names())
+    dataset, file = names()[name], "named.toml"
+    default = Recipe()
+    chosen = {one: getattr(default, one) for one in CHOICES}
+    if dataset in PUBLISHED:
+        file = "published.toml"
+        chosen |= {"backbone": "bn-inception"}
+        choices = METHODS.get(name.partition("-")[2], {}) | choices
+    elif dataset in ("folder", "csv"):
+        chosen |= {"backbone": "mobilenet-v2", "loss": "ms", "pooling": "gem"}
+    chosen |= {**choices, "recipe": name, "dataset": dataset}
+    check_word("loss", chosen["loss"], LOSSES)
+    is_pairs = chosen["loss"] in PAIR_LOSSES
+    chosen["kind"] = "pairs" if is_pairs else "proxies"
+    values: dict[str, Any] = {"dataset": dataset}
+    for setting in settings_of(file):
+        when = setting.get("when", {}).items()
+        if all(chosen.get(key) in words for key, words in when):
+            values |= setting.get("values", {}) | setting.get(dataset, {})
+    options = {key: word for key, word in choices.items() if key in CHOICES}
+    return Recipe.of(**values | options)

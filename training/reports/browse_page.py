@@ -8,6 +8,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import numpy as np
 from PIL import Image
 
@@ -19,66 +20,15 @@ LISTED = 2_000  # items in the list and on the map
 HEADERS = ["file", "label", "distance", "match"]
 
 
-def page(retriever: Any) -> Any:
+def page(retriever: Any) -> gr.Blocks:
     """Returns the Gradio application of a `Retriever`."""
-    import gradio as gr
-
     ids = [str(name) for name in retriever.index.ids()[:LISTED]]
     rows, labels = retriever.index.items(ids)[:2]
     labels = np.asarray(labels).astype(str)
-
-    def search(image, corners, item, k, classes):
-        query = _file(retriever, item) if item else image
-        if query is None:
-            raise gr.Error("Choose a photograph or an item first.")
-        neighbors = retriever.search(
-            query,
-            int(k),
-            box=_box(corners) if not item and len(corners) == 2 else None,
-            where={"label": classes} if classes else None,
-        )
-        table = _table(neighbors)
-        pictures = [
-            (thumbnail(_file(retriever, row[0])), f"{rank}: {row[2]:.3f}")
-            for rank, row in enumerate(table, 1)
-        ]
-        return pictures, table, query
-
-    def corner(image, corners, event: gr.SelectData):
-        corners = [*corners, event.index][-2:]
-        if len(corners) < 2:
-            return corners, None
-        x, y, width, height = _box(corners)
-        return corners, image.crop((x, y, x + width, y + height))
-
-    def why(table, query, event: gr.SelectData):
-        return explained(retriever, query, table[event.index][0])
-
     with gr.Blocks(title="Search by photograph") as blocks:
         gr.Markdown(f"### {len(retriever):,} items")
-        corners, query = gr.State([]), gr.State()
         with gr.Tab("Search"), gr.Row():
-            with gr.Column(scale=1, min_width=260):
-                image = gr.Image(
-                    type="pil", label="Photograph (two clicks: a part of it)"
-                )
-                part = gr.Image(label="Part", interactive=False, height=140)
-                item = gr.Dropdown(["", *ids], label="or an item", value="")
-                k = gr.Slider(1, 100, 12, step=1, label="Neighbors")
-                classes = gr.Dropdown(
-                    sorted({*labels.tolist()} - {""}),
-                    label="Only of classes",
-                    multiselect=True,
-                )
-                go = gr.Button("Search", variant="primary")
-            with gr.Column(scale=2, min_width=260):
-                pictures = gr.Gallery(
-                    label="Nearest first: select one to see why",
-                    columns=4,
-                    allow_preview=False,
-                )
-                reason = gr.Image(label="Why it is near", interactive=False)
-                table = gr.Dataframe(headers=HEADERS, type="array")
+            _search_tab(_Search(retriever), ids, labels)
         with gr.Tab("Map"):
             gr.ScatterPlot(
                 _principal_axes(rows, ids, labels),
@@ -87,21 +37,87 @@ def page(retriever: Any) -> Any:
                 color="label",
                 tooltip="all",
             )
-        image.upload(lambda: ([], None), None, [corners, part])
-        image.select(corner, [image, corners], [corners, part])
-        asked = [image, corners, item, k, classes]
-        go.click(search, asked, [pictures, table, query])
-        pictures.select(why, [table, query], reason)
     return blocks
+
+
+def _search_tab(search, ids, labels):
+    corners, query = gr.State([]), gr.State()
+    with gr.Column(scale=1, min_width=260):
+        image = gr.Image(
+            type="pil", label="Photograph (two clicks: a part of it)"
+        )
+        part = gr.Image(label="Part", interactive=False, height=140)
+        item = gr.Dropdown(["", *ids], label="or an item", value="")
+        k = gr.Slider(1, 100, 12, step=1, label="Neighbors")
+        names = sorted({*labels.tolist()} - {""})
+        classes = gr.Dropdown(names, label="Only of classes", multiselect=True)
+        go = gr.Button("Search", variant="primary")
+    with gr.Column(scale=2, min_width=260):
+        pictures = gr.Gallery(
+            label="Nearest first: select one to see why",
+            columns=4,
+            allow_preview=False,
+        )
+        reason = gr.Image(label="Why it is near", interactive=False)
+        table = gr.Dataframe(headers=HEADERS, type="array")
+    image.upload(lambda: ([], None), None, [corners, part])
+    image.select(search.corner, [image, corners], [corners, part])
+    asked = [image, corners, item, k, classes]
+    go.click(search.neighbors, asked, [pictures, table, query])
+    pictures.select(search.why, [table, query], reason)
+
+
+class _Search:
+    """What the page does with a retriever."""
+
+    def __init__(self, retriever):
+        self.retriever = retriever
+
+    def neighbors(self, image, corners, item, k, classes):
+        """Pictures and a table of what is near, and the query."""
+        query = self._file(item) if item else image
+        if query is None:
+            raise gr.Error("Choose a photograph or an item first.")
+        neighbors = self.retriever.search(
+            query,
+            int(k),
+            box=_box(corners) if not item and len(corners) == 2 else None,
+            where={"label": classes} if classes else None,
+        )
+        table = _table(neighbors)
+        pictures = [
+            (thumbnail(self._file(row[0])), f"{rank}: {row[2]:.3f}")
+            for rank, row in enumerate(table, 1)
+        ]
+        return pictures, table, query
+
+    def corner(self, image, corners, event: gr.SelectData):
+        """The last two clicks, and the part of the image between them."""
+        corners = [*corners, event.index][-2:]
+        if len(corners) < 2:
+            return corners, None
+        x, y, width, height = _box(corners)
+        return corners, image.crop((x, y, x + width, y + height))
+
+    def why(self, table, query, event: gr.SelectData):
+        """The picture of why a neighbor is near to the query."""
+        contents, drawn = io.BytesIO(), io.BytesIO()
+        if isinstance(query, Path):
+            contents.write(query.read_bytes())
+        else:
+            query.convert("RGB").save(contents, "PNG")
+        neighbor = self._file(table[event.index][0]).read_bytes()
+        encoder = self.retriever.encoder
+        draw_explanation(drawn, encoder, contents.getvalue(), neighbor)
+        return Image.open(drawn)
+
+    def _file(self, name):
+        return Path(self.retriever.folder or ".", name)
 
 
 def _box(corners):
     (x, y), (other_x, other_y) = corners
     return min(x, other_x), min(y, other_y), abs(x - other_x), abs(y - other_y)
-
-
-def _file(retriever, name):
-    return Path(retriever.folder or ".", name)
 
 
 def _table(neighbors):
@@ -119,18 +135,6 @@ def thumbnail(file: Path) -> Any:
         return Image.new("RGB", (SIDE, SIDE), (200, 200, 200))
     small = Preprocessing(None, SIDE)
     return Image.fromarray(small.decode(file.read_bytes()))
-
-
-def explained(retriever: Any, query: Any, name: str) -> Any:
-    """Returns the picture of why an item is near to a file or image."""
-    contents, drawn = io.BytesIO(), io.BytesIO()
-    if isinstance(query, Path):
-        contents.write(query.read_bytes())
-    else:
-        query.convert("RGB").save(contents, "PNG")
-    neighbor = _file(retriever, name).read_bytes()
-    draw_explanation(drawn, retriever.encoder, contents.getvalue(), neighbor)
-    return Image.open(drawn)
 
 
 def _principal_axes(rows, ids, labels):

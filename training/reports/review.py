@@ -7,6 +7,7 @@ It opens from disk and saves `decisions.csv`, which `gsp.data.image_folder`,
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,39 +30,25 @@ def write_review(
     path: Path,
     title: str,
     lines: Sequence[str],
-    images: ImageSet,
-    embeddings: np.ndarray,
-    suspects: Suspects,
-    root: Path,
-) -> dict[str, list[str]]:
-    """Writes the page about the suspects among labeled image files.
-
-    `lines` say what else was found; `embeddings` are (images, size);
-    decisions name the images, which have paths, relative to the folder
-    `root`. Returns what each card is about, by kind.
-    """
-    make = _Cards(images, embeddings, suspects, root)
-    makers = make.wrong, make.double, make.outlier, make.merged
-    legends, sections = {}, [Section("The collection", lines)]
-    for (name, heading), card in zip(TITLES.items(), makers, strict=True):
-        items = getattr(suspects, name)
-        cards = [card(item) for item in items[:SHOWN]]
-        text = _shown(len(items), "found")
-        sections.append(Section(heading, [text], cards=cards))
-        legends[name] = [card["legend"] for card in cards]
-    lead = "Decide on these images, then save the list of decisions."
-    write_page(path, "", f"Review {title}", lead, sections, images.class_names)
-    return legends
-
-
-def write_groups(
-    path: Path,
-    title: str,
-    lines: Sequence[str],
-    groups: Sequence[Sequence[str]],
-    root: Path,
+    sections: Sequence[tuple[str, int, list[dict]]],
+    classes: Sequence[str],
 ) -> None:
-    """Writes the page about groups of near copies, files below `root`."""
+    """Writes the page: what was found, and sections of cards to decide on.
+
+    A section is a heading, how many were found, and a card of each of the
+    first. Decisions name images relative to the folder of `suspect_cards` or
+    `group_cards`.
+    """
+    made = [Section("The collection", lines)]
+    for heading, count, cards in sections:
+        rest = f", the first {SHOWN} are shown" if count > SHOWN else ""
+        made.append(Section(heading, [f"{count:,} found{rest}."], cards=cards))
+    lead = "Decide on these images, then save the list of decisions."
+    write_page(path, "", f"Review {title}", lead, made, classes)
+
+
+def group_cards(groups: Sequence[Sequence[str]], root: Path) -> list[dict]:
+    """Makes a card of each group of near copies, files below `root`."""
     cards = []
     for group in groups[:SHOWN]:
         pictures = []
@@ -69,31 +56,37 @@ def write_groups(
             height, width = image_size((root / name).read_bytes())
             caption = f"{name}, {width} x {height}"
             pictures.append(_picture(root / name, caption))
-        choices = [
-            _choice("keep", group, "keep all"),
-            _choice("drop", group[1:], "keep the largest, the first"),
-        ]
-        card = {"legend": f"{len(group)} files", "pictures": pictures}
-        cards.append(card | {"choices": choices})
-    text = _shown(len(groups), "groups")
-    sections = [
-        Section("The collection", lines),
-        Section("The same picture several times?", [text], cards=cards),
-    ]
-    lead = "Decide on these images, then save the list of decisions."
-    write_page(path, "", f"Review {title}", lead, sections, ["."])
+        keep = _choice("keep", group, "keep all")
+        drop = _choice("drop", group[1:], "keep the largest, the first")
+        cards.append(_card(f"{len(group)} files", pictures, keep, drop))
+    return cards
 
 
-class _Cards:
+def suspect_cards(
+    images: ImageSet, embeddings: np.ndarray, found: Suspects, root: Path
+) -> dict[str, list[dict]]:
+    """Makes cards of each kind of suspects among labeled files below `root`.
+
+    `embeddings` are (images, size).
+    """
+    make = _Suspects(images, embeddings, found, root)
+    makers = make.wrong, make.double, make.outlier, make.merged
+    return {
+        kind: [card(item) for item in getattr(found, kind)[:SHOWN]]
+        for kind, card in zip(TITLES, makers, strict=True)
+    }
+
+
+class _Suspects:
     """Makes a card of each suspect: a legend, pictures and choices."""
 
-    def __init__(self, images, embeddings, suspects, root):
-        self.images, self.suspects = images, suspects
-        self._embeddings = embeddings
-        self._names = [os.path.relpath(path, root) for path in images.paths]
+    def __init__(self, images, embeddings, found, root):
+        self.images, self.labels, self.found = images, images.names, found
+        self.embeddings = embeddings
+        self.names = [os.path.relpath(path, root) for path in images.paths]
 
     def wrong(self, item):
-        other = str(self.suspects.suggested[item])
+        other = str(self.found.suggested[item])
         card = self.outlier(item)
         card["legend"] += f". Is it {other}?"
         card["pictures"] += self._of_class(other, item)
@@ -103,67 +96,60 @@ class _Cards:
 
     def double(self, pair):
         one, two = pair
-        names = self.images.names
-        same = "one class" if names[one] == names[two] else "two classes"
-        return {
-            "legend": f"{self._names[one]} and {self._names[two]}, {same}",
-            "pictures": [self._picture(i, names[i]) for i in pair],
-            "choices": [
-                self._choice("keep", pair, "keep both"),
-                self._choice("drop", [two], "drop the second"),
-                self._choice("drop", [one], "drop the first"),
-            ],
-        }
+        is_same = self.labels[one] == self.labels[two]
+        return _card(
+            f"{self.names[one]} and {self.names[two]}, "
+            f"{'one class' if is_same else 'two classes'}",
+            [_picture(self.images.paths[i], self.labels[i]) for i in pair],
+            self._choice("keep", pair, "keep both"),
+            self._choice("drop", [two], "drop the second"),
+            self._choice("drop", [one], "drop the first"),
+        )
 
     def outlier(self, item):
-        own = self.images.names[item]
-        pictures = [self._picture(item, "the image")]
-        return {
-            "legend": f"{self._names[item]} is labeled {own}",
-            "pictures": pictures + self._of_class(own, item),
-            "choices": [self._choice(x, [item], x) for x in ("keep", "drop")],
-        }
+        label = self.labels[item]
+        picture = _picture(self.images.paths[item], "the image")
+        return _card(
+            f"{self.names[item]} is labeled {label}",
+            [picture, *self._of_class(label, item)],
+            self._choice("keep", [item], "keep"),
+            self._choice("drop", [item], "drop"),
+        )
 
     def merged(self, pair):
         one, two = pair
-        items = np.flatnonzero(self.images.names == two)
-        return {
-            "legend": f"{one} and {two}",
-            "pictures": self._of_class(one) + self._of_class(two),
-            "choices": [
-                self._choice("keep", [], "keep both classes"),
-                self._choice("relabel", items, f"all of {two} become", one),
-            ],
-        }
+        items = np.flatnonzero(self.labels == two)
+        return _card(
+            f"{one} and {two}",
+            self._of_class(one) + self._of_class(two),
+            self._choice("keep", [], "keep both classes"),
+            self._choice("relabel", items, f"all of {two} become", one),
+        )
 
     def _choice(self, decision, items, words, label=None):
-        paths = [self._names[item] for item in items]
+        paths = [self.names[item] for item in items]
         return _choice(decision, paths, words, label)
 
     def _of_class(self, name, item=None):
         """Pictures of a class, those nearest to an item first."""
-        members = np.flatnonzero(self.images.names == name)
+        members = np.flatnonzero(self.labels == name)
         members = members[members != item]
         if item is not None:
-            near = self._embeddings[members] @ self._embeddings[item]
+            near = self.embeddings[members] @ self.embeddings[item]
             members = members[np.argsort(-near, kind="stable")]
-        return [self._picture(i, name) for i in members[:OF_A_CLASS]]
-
-    def _picture(self, item, caption):
-        return _picture(self.images.paths[item], caption)
+        paths = [self.images.paths[i] for i in members[:OF_A_CLASS]]
+        return [_picture(path, name) for path in paths]
 
 
-def _choice(decision, paths, words, label=None):
+def _card(legend, pictures, *choices):
+    return {"legend": legend, "pictures": pictures, "choices": [*choices]}
+
+
+def _choice(decision, paths, words, label=None) -> dict[str, Any]:
     choice = {"decision": decision, "words": words, "label": label}
     return choice | {"paths": [*paths]}
 
 
 def _picture(file, caption):
     pixels = Preprocessing(None, SIDE).decode(Path(file).read_bytes())
-    source = picture_address(pixels, SIDE)
-    return {"source": source, "caption": caption}
-
-
-def _shown(count, what):
-    rest = f", the first {SHOWN} are shown" if count > SHOWN else ""
-    return f"{count:,} {what}{rest}."
+    return {"source": picture_address(pixels, SIDE), "caption": caption}

@@ -1,125 +1,110 @@
-"""Embed the images that runs are scored on, and search them."""
+"""Embed the images that runs are scored on, search them, draw the answers."""
 
+import io
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
+from training.pictures.framed_image import draw_image
+from training.pictures.palette import BLACK, BLUE, VERMILION, picture
+from training.pictures.pooling_weights import pooling_layer, pooling_weights
 from training.recipes.recipe import Recipe
 
-NEIGHBORS = 10
-"""Neighbors of each query."""
-
-
-@dataclass(frozen=True, eq=False)
-class ScoredImages:
-    """Queries and what they search, as one numbered set of images.
-
-    `images` are the queries, then the gallery where it is another set.
-    """
-
-    recipe: Recipe
-    splits: RetrievalSplits
-    images: ImageSet
-    num_queries: int
-    notes: list[str]
-
-    @property
-    def labels(self) -> np.ndarray:
-        """`(images,)`, class of each image."""
-        return self.images.labels
-
-    @property
-    def names(self) -> list[str]:
-        """End of each image's path, or its number in a set without files."""
-        if self.images.paths is None:
-            return [f"test/{i}" for i in range(len(self.images))]
-        return ["/".join(Path(p).parts[-3:]) for p in self.images.paths]
-
-    def is_same(self, other: "ScoredImages") -> bool:
-        """Whether these are the same queries in the same gallery."""
-        return (
-            self.num_queries == other.num_queries
-            and self.names == other.names
-            and np.array_equal(self.labels, other.labels)
-        )
-
-    def pixels(self, chosen: list[int]) -> np.ndarray:
-        """Images as an encoder takes them, `(chosen, height, width, 3)`."""
-        from training.recipes.batches import evaluation_batches
-
-        batches = evaluation_batches(self.recipe, self.images.subset(chosen))
-        return np.concatenate([np.asarray(pixels) for pixels, _ in batches])
+QUERIES = 3  # good ones, and bad ones, that the page shows
+NEIGHBORS = 6  # beside each query
+TILE = 1.4  # side of an image, inches
 
 
 @dataclass(frozen=True, eq=False)
 class Searched:
     """The search of one run.
 
+    `images` are the queries, then the gallery where it is another set.
     `neighbors` are positions of images without the query itself,
     `(queries, k)`; distances are Euclidean; `by_query` maps a measure to
     `(queries,)`, NaN without a positive.
     """
 
-    images: ScoredImages
-    encoder: keras.Model
-    embeddings: np.ndarray
+    recipe: Recipe
+    images: ImageSet
+    encoder: Any
     neighbors: np.ndarray
     distances: np.ndarray
     by_query: dict[str, np.ndarray]
 
+    @property
+    def classes(self) -> np.ndarray:
+        """Class of each query, `(queries,)`."""
+        return self.images.labels[: len(self.neighbors)]
 
-def scored_images(
+    def is_same(self, other: "Searched") -> bool:
+        """Whether these are the same queries in the same gallery."""
+        return (
+            len(self.neighbors) == len(other.neighbors)
+            and _names(self.images) == _names(other.images)
+            and np.array_equal(self.images.labels, other.images.labels)
+        )
+
+
+def _names(images):
+    """End of each image's path; nothing of a set without files."""
+    return [Path(path).parts[-3:] for path in images.paths or ()]
+
+
+def read_scored(
     recipe: Recipe, classes: dict[str, list[str]] | None = None
-) -> ScoredImages:
-    """Reads the images a run is scored on; unusable ones become a note."""
+) -> tuple[RetrievalSplits, list[str]]:
+    """Reads the images a run is scored on, and notes about unusable ones."""
     from training.recipes.data import read_recipe
 
-    recipe = recipe.with_(cache_features=False, corrupt_images="skip")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        splits = read_recipe(recipe)
+        splits = read_recipe(
+            recipe.with_(cache_features=False, corrupt_images="skip")
+        )
         if classes is not None:
             splits = splits.of_run(classes)
     notes = [str(warning.message) for warning in caught]
-    notes = [text for text in notes if "unusable images" in text]
-    if splits.query is None:
-        images, count = splits.test, len(splits.test)
-    else:
-        images, count = _joined(splits.query, splits.gallery), len(splits.query)
-    return ScoredImages(recipe, splits, images, count, notes)
+    return splits, [text for text in notes if "unusable images" in text]
 
 
-def search_all(encoder: keras.Model, images: ScoredImages) -> Searched:
+def search_all(
+    encoder: Any, recipe: Recipe, splits: RetrievalSplits
+) -> Searched:
     """Embeds images and searches the neighbors of each query."""
     import keras_gsp as gsp
     from training.runs.scoring import embed
 
-    embeddings = embed(encoder, images.recipe, images.images)
-    queries, total = images.num_queries, len(images.images)
-    # Where the queries search each other, the gallery is all images.
-    start = 0 if queries == total else queries
-    gallery, labels = embeddings[start:], images.labels[start:]
-    index = gsp.retrieval.ExactIndex(gallery, labels, np.arange(start, total))
-    count = min(NEIGHBORS, len(gallery) - (start == 0))
-    nearest = index.search(
-        embeddings[:queries], count, exclude_ids=np.arange(queries)
-    )
+    recipe = recipe.with_(cache_features=False)
+    images, start = splits.test, 0
     sides: dict[str, Any] = {}
+    if splits.query is not None:
+        images, start = _joined(splits.query, splits.gallery), len(splits.query)
+    embeddings, count = embed(encoder, recipe, images), start or len(images)
+    gallery, labels = embeddings[start:], images.labels[start:]
+    index = gsp.retrieval.ExactIndex(
+        gallery, labels, np.arange(start, len(images))
+    )
+    nearest = index.search(
+        embeddings[:count],
+        min(NEIGHBORS, len(gallery) - (start == 0)),
+        exclude_ids=np.arange(count),
+    )
     if start:
         sides = {"gallery_embeddings": gallery, "gallery_labels": labels}
     scores = gsp.metrics.retrieval_scores(
-        embeddings[:queries], images.labels[:queries], per_query=True, **sides
+        embeddings[:count], images.labels[:count], per_query=True, **sides
     )
     return Searched(
+        recipe=recipe,
         images=images,
         encoder=encoder,
-        embeddings=embeddings,
         neighbors=np.asarray(nearest.ids, "int64"),
         distances=np.asarray(nearest.distances),
         by_query=scores["per_query"],
@@ -132,3 +117,69 @@ def _joined(one, other):
         return ImageSet(labels, one.class_names, paths=one.paths + other.paths)
     images = np.concatenate([one.images, other.images])
     return ImageSet(labels, one.class_names, images=images)
+
+
+def chosen_queries(shown: Sequence[Searched]) -> dict[str, list[int]]:
+    """Chooses good and bad queries of the last search, one of each class.
+
+    Ties: the success that gains most over the first search, the baseline, or
+    is in the largest class; the mistake with the nearest neighbor.
+    """
+    *before, last = shown
+    scores = last.by_query["map_at_r"]
+    gains = np.bincount(last.images.labels)[last.classes]
+    if before:
+        gains = scores - before[0].by_query["map_at_r"]
+    good = _of_each_class(last, np.lexsort((-gains, -scores)))[:QUERIES]
+    worst = _of_each_class(last, np.lexsort((last.distances[:, 0], scores)))
+    bad = [query for query in worst if query not in good]
+    return {"Right first": good, "Wrong first": bad[:QUERIES]}
+
+
+def _of_each_class(search, order):
+    chosen: dict[int, int] = {}
+    for query in order.tolist():
+        if not np.isnan(search.by_query["map_at_r"][query]):
+            chosen.setdefault(int(search.classes[query]), query)
+    return list(chosen.values())
+
+
+def draw_queries(searched: Searched, queries: Sequence[int]) -> io.BytesIO:
+    """Draws queries and their neighbors, veiled where nothing is pooled.
+
+    A solid frame is the query's class, a dashed one is another.
+    """
+    from training.recipes.batches import evaluation_batches
+
+    rows = np.column_stack([queries, searched.neighbors[queries]])
+    chosen, positions = np.unique(rows, return_inverse=True)
+    batches = evaluation_batches(
+        searched.recipe, searched.images.subset(chosen)
+    )
+    pixels = np.concatenate([np.asarray(pixels) for pixels, _ in batches])
+    weights: Any = [None] * len(pixels)
+    if pooling_layer(searched.encoder) is not None:
+        found = pooling_weights(searched.encoder, pixels.astype("uint8"))
+        weights = found if found.ndim == 3 else weights
+    labels, names = searched.images.labels, searched.images.class_names
+    drawn = io.BytesIO()
+    height, width = rows.shape
+    size = (TILE * width, (TILE + 0.45) * height)
+    with picture(drawn, height, width, figsize=size) as axes:
+        for place, position in enumerate(positions.reshape(-1)):
+            (row, rank), image = divmod(place, width), rows.flat[place]
+            is_right = labels[image] == labels[queries[row]]
+            title = names[labels[image]][:18]
+            if rank:
+                distance = searched.distances[queries[row], rank - 1]
+                title = f"{title}\n{distance:.2f}"
+            draw_image(
+                axes[row, rank],
+                pixels[position].astype("uint8"),
+                weights[position],
+                title,
+                BLACK if not rank else BLUE if is_right else VERMILION,
+                3,
+                "-" if is_right else "--",
+            )
+    return drawn

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from training.recipes.choices import is_proxy_loss
-from training.recipes.named import PUBLISHED, named
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import PUBLISHED, Recipe, named
 
 # Pretrained networks of studies, beside their records.
 WEIGHTS = Path(__file__).parents[2] / "docs" / "results" / "weights"

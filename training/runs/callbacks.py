@@ -1,4 +1,4 @@
-"""Callbacks of a run: scores, alternation, best weights, a bar, a history."""
+"""Callbacks of a run: scores, alternation, best weights, a history."""
 
 import importlib.util
 import json
@@ -26,7 +26,6 @@ def build_callbacks(
     label: str,
 ) -> Any:
     """Returns a run's callbacks: the scores first, which the others read."""
-    every = recipe.interval
     scores = gsp.callbacks.RetrievalEvaluation(
         evaluation_batches(recipe, splits.validation),
         truncate_to=recipe.matryoshka_sizes[1:],
@@ -45,8 +44,7 @@ def build_callbacks(
             seed=recipe.seed,
         )
         callbacks.append(alternation)
-    callbacks.append(History(directory, every, scores))
-    return [*callbacks, ProgressBar(label, every, scores)]
+    return [*callbacks, History(label, directory, recipe.interval, scores)]
 
 
 class BestWeights(keras.callbacks.EarlyStopping):
@@ -69,48 +67,58 @@ class BestWeights(keras.callbacks.EarlyStopping):
             self.best_weights = self.model.get_weights()
 
 
-class ProgressBar(keras.callbacks.Callback):
-    """One line for the whole run: steps, loss and best validation score.
+class History(keras.callbacks.Callback):
+    """Shows a run's progress and keeps the logs of every evaluation.
 
-    The best may be that before the first step, the last of `evaluation` then.
-    If standard error is no terminal, prints a line for each evaluation.
+    In `history.jsonl` and TensorBoard; the best score may be that before the
+    first step. A resumed run drops lines that were written after its
+    checkpoint. If standard error is no terminal, an evaluation is a line.
     """
 
     def __init__(
-        self, name: str, steps_per_epoch: int, evaluation: Any
+        self, name: str, directory: RunDirectory, every: int, evaluation: Any
     ) -> None:
         super().__init__()
-        self.name = name
-        self.steps_per_epoch = steps_per_epoch
-        self.evaluation = evaluation
-        self.best = float("-inf"), 0
+        self.name, self.directory, self.every = name, directory, every
+        self.evaluation, self.best = evaluation, (float("-inf"), 0)
         self._bar: Any = None
+        self._writer: Any = None
+        self._since = 0.0
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        """Shows the bar."""
-        scores = self.evaluation.scores
-        if int(self.model.optimizer.iterations) == 0 and scores is not None:
-            self.best = scores["map_at_r"], 0
+        """Opens the bar, TensorBoard's log if it can; writes step 0."""
+        self._since = time.monotonic()
+        has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+        if has_tensorflow and is_first_process():
+            import tensorflow as tf
+
+            folder = str(self.directory.tensorboard)
+            self._writer = tf.summary.create_file_writer(folder)
         self._bar = tqdm(
-            total=self.params["epochs"] * self.steps_per_epoch,
+            total=self.params["epochs"] * self.every,
             desc=self.name,
             unit="step",
             # None: where standard error is no terminal.
             disable=None if is_first_process() else True,
         )
+        scores = self.evaluation.scores
+        if int(self.model.optimizer.iterations) == 0 and scores is not None:
+            self.best = scores["map_at_r"], 0
+            numbers = {k: v for k, v in scores.items() if k[:4] != "num_"}
+            self._write(0, {f"val_{k}": v for k, v in numbers.items()})
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Moves the bar to the step of a resumed run."""
-        self._bar.update(epoch * self.steps_per_epoch - self._bar.n)
+        self._bar.update(epoch * self.every - self._bar.n)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Counts a step."""
         self._bar.update()
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Shows loss and score."""
-        logs = logs or {}
-        step = (epoch + 1) * self.steps_per_epoch
+        """Adds a line; shows loss and score."""
+        logs, step = logs or {}, (epoch + 1) * self.every
+        self._write(step, logs)
         if logs["val_map_at_r"] > self.best[0]:
             self.best = logs["val_map_at_r"], step
         shown = {
@@ -124,8 +132,10 @@ class ProgressBar(keras.callbacks.Callback):
             print(f"{self.name}: step {step}, {facts}", flush=True)
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        """Leaves the bar, and shows how much was trained."""
+        """Closes bar and log, and shows how much was trained."""
         self._bar.close()
+        if self._writer is not None:
+            self._writer.close()
         if not is_first_process():
             return
         if not self.params["epochs"]:
@@ -137,50 +147,11 @@ class ProgressBar(keras.callbacks.Callback):
         )
         print(f"{self.name}: {trained:,} of {every:,} parameters trained")
 
-
-class History(keras.callbacks.Callback):
-    """Writes every evaluation's logs to `history.jsonl` and TensorBoard.
-
-    A resumed run drops lines that were written after its checkpoint.
-    """
-
-    def __init__(
-        self, directory: RunDirectory, steps_per_epoch: int, scores: Any
-    ) -> None:
-        super().__init__()
-        self._directory = directory
-        self._scores = scores
-        self._steps_per_epoch = steps_per_epoch
-        self._writer: Any = None
-        self._since = 0.0
-
-    def on_train_begin(self, logs: dict | None = None) -> None:
-        """Opens TensorBoard's log if it can, writes the scores of step 0."""
-        self._since = time.monotonic()
-        has_tensorflow = importlib.util.find_spec("tensorflow") is not None
-        if has_tensorflow and is_first_process():
-            import tensorflow as tf
-
-            folder = str(self._directory.tensorboard)
-            self._writer = tf.summary.create_file_writer(folder)
-        found = self._scores.scores
-        if int(self.model.optimizer.iterations) == 0 and found is not None:
-            logs = {
-                f"val_{name}": value
-                for name, value in found.items()
-                if not name.startswith("num_")
-            }
-            self._write(0, logs)
-
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        """Adds a line."""
-        self._write((epoch + 1) * self._steps_per_epoch, logs or {})
-
     def _write(self, step, logs):
         if not is_first_process():
             return
         scalars = {name: float(value) for name, value in logs.items()}
-        lines = self._directory.read_history()
+        lines = self.directory.read_history()
         lines = [line for line in lines if line["step"] < step]
         # Seconds of training, without the time before it was resumed.
         now, before = time.monotonic(), lines[-1]["seconds"] if lines else 0.0
@@ -188,7 +159,7 @@ class History(keras.callbacks.Callback):
         self._since = now
         lines.append({"step": step, "seconds": seconds} | scalars)
         text = "".join(json.dumps(line) + "\n" for line in lines)
-        write_text(self._directory.history, text)
+        write_text(self.directory.history, text)
         if self._writer is None:
             return
         import tensorflow as tf
@@ -198,17 +169,13 @@ class History(keras.callbacks.Callback):
                 tf.summary.scalar(name, value)
         self._writer.flush()
 
-    def on_train_end(self, logs: dict | None = None) -> None:
-        """Closes TensorBoard's log."""
-        if self._writer is not None:
-            self._writer.close()
-
     def get_state(self) -> dict:
-        """Returns nothing: the state is in the history file."""
-        return {}
+        """Returns the best score; the rest is in the history file."""
+        return {"best": self.best}
 
     def set_state(self, state: dict) -> None:
-        """Restores nothing: the state is in the history file."""
+        """Restores the best score."""
+        self.best = state["best"]
 
 
 def solved_problems(

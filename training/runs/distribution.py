@@ -24,14 +24,12 @@ NUM_PROCESSES = "KERAS_DISTRIBUTION_NUM_PROCESSES"
 PROCESS_ID = "KERAS_DISTRIBUTION_PROCESS_ID"
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
 
-# Weights with a row for each class, by path, and how their axes are split. An
-# optimizer gives its slots the layout of their weight.
+# Weights with a row for each class, by path, and how `model` splits their axes
+# in two. An optimizer gives its slots the layout of their weight.
 CLASS_AXES = {
     r".*proxies": ("model", None, None),
     r".*class_embeddings/embeddings": ("model", None),
 }
-# Parts of the classes with `model`.
-PARTS = 2
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Distribution:
         if self.num_processes == 1:
             yield
             return
-        _check_backend(self.kind)
+        self._check_backend()
         _check_address()
         import jax
         import keras
@@ -75,29 +73,18 @@ class Distribution:
         """Raises `ValueError` for a recipe that these devices cannot train."""
         if self.kind == "none":
             return
-        _check_backend(self.kind)
-        devices = devices_here()
-
-        def need(is_met, needed, received):
-            if not is_met:
-                raise ValueError(
-                    f"`--distribution {self.kind}` needs {needed}. Received: "
-                    f"{received}."
-                )
-
-        parts = PARTS if self.kind == "model" else 1
-        is_even = len(devices) > 1 and len(devices) % parts == 0
-        need(is_even, "an even number of devices", ", ".join(devices))
-        if self.kind == "model":
-            is_even = num_classes is None or num_classes % PARTS == 0
-            need(is_even, "an even number of training classes", num_classes)
-            has_rows = recipe.uses_proxies or recipe.regularizer == "zsr"
-            given = f"a recipe with neither, loss={recipe.loss}"
-            need(has_rows, "proxies or class embeddings to split", given)
-        count = len(devices) // parts
-        need(
-            recipe.batch_size % count == 0,
-            f"a batch that is a multiple of {count} devices",
+        self._check_backend()
+        devices, is_model = devices_here(), self.kind == "model"
+        count, names = len(devices), ", ".join(devices)
+        is_even = count > 1 and not (is_model and count % 2)
+        self._need(is_even, "an even number of devices", names)
+        if is_model and num_classes is not None:
+            needed = "an even number of training classes"
+            self._need(num_classes % 2 == 0, needed, num_classes)
+        parts = count // 2 if is_model else count
+        self._need(
+            recipe.batch_size % parts == 0,
+            f"a batch that is a multiple of {parts} devices",
             f"a batch of {recipe.batch_size}",
         )
 
@@ -105,22 +92,17 @@ class Distribution:
         """Returns the context of models; `clear_session` would reset it."""
         if self.kind == "none":
             return nullcontext()
-        import keras
+        from keras import distribution
 
         if self.kind == "data":
-            return keras.distribution.DataParallel(
-                auto_shard_dataset=False
-            ).scope()
+            return distribution.DataParallel(auto_shard_dataset=False).scope()
         devices = devices_here()
-        mesh = keras.distribution.DeviceMesh(
-            shape=(len(devices) // PARTS, PARTS),
-            axis_names=["batch", "model"],
-            devices=devices,
-        )
-        layout = keras.distribution.LayoutMap(mesh)
+        shape = len(devices) // 2, 2
+        mesh = distribution.DeviceMesh(shape, ["batch", "model"], devices)
+        layout = distribution.LayoutMap(mesh)
         for path, axes in CLASS_AXES.items():
             layout[path] = axes
-        return keras.distribution.ModelParallel(
+        return distribution.ModelParallel(
             layout_map=layout, batch_dim_name="batch", auto_shard_dataset=False
         ).scope()
 
@@ -146,6 +128,20 @@ class Distribution:
             count += f" of {self.num_processes} processes"
         return {"distribution": count}
 
+    def _check_backend(self):
+        import keras
+
+        backend = keras.backend.backend()
+        received = f"{backend}. Set KERAS_BACKEND=jax"
+        self._need(backend == "jax", "the backend jax", received)
+
+    def _need(self, is_met, needed, received):
+        if not is_met:
+            raise ValueError(
+                f"`--distribution {self.kind}` needs {needed}. Received: "
+                f"{received}."
+            )
+
 
 NONE = Distribution()
 """One device, as if the option were not there."""
@@ -156,16 +152,6 @@ def devices_here() -> list[str]:
     import keras
 
     return list(keras.distribution.list_devices())
-
-
-def _check_backend(kind):
-    import keras
-
-    if keras.backend.backend() != "jax":
-        raise ValueError(
-            f"`--distribution {kind}` needs the backend jax. Received: "
-            f"{keras.backend.backend()}. Set KERAS_BACKEND=jax."
-        )
 
 
 def _check_address():
@@ -183,11 +169,7 @@ def _check_address():
 
 
 def _end_process(error):
-    """Prints the reason and exits at once.
-
-    An orderly exit waits for all processes; after a failure of one they would
-    wait for each other forever.
-    """
+    """Exits at once: an orderly exit would wait for the other processes."""
     traceback.print_exception(error)
     print(
         "error: this process, or another process of this training, has ended. "

@@ -18,6 +18,7 @@ from training.recipes.features import fingerprint
 from training.recipes.learner import fitted_images
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import write_json
+from training.runs.scoring import side_scores
 
 # Powers of the mean over positions.
 POOLINGS = {"average": 1.0, "GeM 3": 3.0, "GeM 5": 5.0, "maximum": np.inf}
@@ -40,7 +41,6 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     if "query" in sides:
         del sides["test"]
     keras.utils.set_random_seed(recipe.seed)
-    keras.config.set_dtype_policy(recipe.precision)
     network = build_backbone(recipe, image_shape(recipe, splits.test))
     digest = hashlib.sha256(f"2 {recipe.embedding_size}".encode())
     for images in sides.values():
@@ -50,26 +50,15 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     # Several processes must embed together, or not at all.
     if num_processes() == 1 and file.exists():
         return json.loads(file.read_text())
-    rows = {
-        k: pooled_features(recipe, network, images)
-        for k, images in sides.items()
-    }
+    rows = pooled_sides(recipe, network, sides)
     found: dict[str, Any] = {
-        name: _scores({side: own[name] for side, own in rows.items()}, sides)
-        for name in POOLINGS
+        name: _scores(rows[name], sides) for name in POOLINGS
     }
     best = max(POOLINGS, key=lambda name: found[name]["val_map_at_r"])
+    found["whitened"] = _whitened(rows[best], sides, recipe)
+    queries = {name: scores.pop("queries") for name, scores in found.items()}
     found["best"] = best
-    found["whitened"] = _whitened(
-        {side: own[best] for side, own in rows.items()}, sides, recipe
-    )
-    queries = {
-        "raw": found[best]["queries"],
-        "whitened": found["whitened"]["queries"],
-    }
-    for scores in (*(found[name] for name in POOLINGS), found["whitened"]):
-        del scores["queries"]
-    found["queries"] = queries
+    found["queries"] = {"raw": queries[best], "whitened": queries["whitened"]}
     if num_processes() == 1:
         write_json(file, found)
     return found
@@ -132,15 +121,7 @@ def _scores(rows, sides):
     """Scores of embeddings on test and validation classes."""
     from keras_gsp.metrics import retrieval_scores
 
-    test, gallery = "query" if "query" in sides else "test", {}
-    if "gallery" in sides:
-        gallery = {
-            "gallery_embeddings": rows["gallery"],
-            "gallery_labels": sides["gallery"].labels,
-        }
-    tested = retrieval_scores(
-        rows[test], sides[test].labels, per_query=True, **gallery
-    )
+    tested = side_scores(rows, sides)
     validated = retrieval_scores(rows["validation"], sides["validation"].labels)
     return {
         "queries": np.asarray(tested["per_query"]["map_at_r"]).tolist(),
@@ -150,16 +131,21 @@ def _scores(rows, sides):
     }
 
 
-def pooled_features(
-    recipe: Recipe, network: Any, images: Any
-) -> dict[str, np.ndarray]:
-    """Returns the pooled features of all images, for each of `POOLINGS`."""
-    if recipe.cache_features:
-        starts = range(0, len(images), 256)
-        maps: Any = (images.images[i : i + 256] for i in starts)
-    else:
-        predict = predictor(network)
-        batches = batches_of(evaluation_batches(recipe, images))
-        maps = (predict(pixels) for pixels, _ in batches)
-    parts = [pooled(one) for one in maps]
-    return {k: np.concatenate([part[k] for part in parts]) for k in POOLINGS}
+def pooled_sides(
+    recipe: Recipe, network: Any, sides: dict[str, Any]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns the pooled features of all images: pooling -> side -> rows."""
+    found: dict[str, dict] = {name: {} for name in POOLINGS}
+    for side, images in sides.items():
+        if recipe.cache_features:
+            starts = range(0, len(images), 256)
+            maps: Any = (images.images[i : i + 256] for i in starts)
+        else:
+            predict = predictor(network)
+            batches = batches_of(evaluation_batches(recipe, images))
+            maps = (predict(pixels) for pixels, _ in batches)
+        parts = [pooled(part) for part in maps]
+        for name in POOLINGS:
+            rows = np.concatenate([part[name] for part in parts])
+            found[name][side] = rows
+    return found

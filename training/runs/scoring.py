@@ -1,11 +1,11 @@
 """A run's encoder, its embeddings, and their retrieval scores."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
 
@@ -17,44 +17,66 @@ PARTS = 5
 OF_EACH_SIZE = ("map_at_r", "precision_at_1")
 
 
+def side_scores(
+    rows: Mapping[str, Any], sides: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Scores the embeddings of each side: test images, or queries in a gallery.
+
+    Those of `gsp.metrics.retrieval_scores`, `per_query` too.
+    """
+    from keras_gsp.metrics import retrieval_scores
+
+    searching = "query" if "query" in sides else "test"
+    gallery: dict[str, Any] = {}
+    if "gallery" in sides:
+        gallery = {
+            "gallery_embeddings": rows["gallery"],
+            "gallery_labels": sides["gallery"].labels,
+        }
+    labels = sides[searching].labels
+    return retrieval_scores(rows[searching], labels, per_query=True, **gallery)
+
+
 def score(
     encoder: Any,
     recipe: Recipe,
     images: Any,
     query: Any = None,
     gallery: Any = None,
+    *,
+    file: Path | None = None,
 ) -> dict:
     """Embeds images and scores their retrieval, or of `query` in `gallery`.
 
     With `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes,
     scores of each Matryoshka size (`map_at_r_64`), and as `queries` the MAP@R
-    of each image.
+    of each image. `file` keeps the embeddings.
     """
-    import keras_gsp as gsp
+    from keras_gsp._processes import from_first_process
+    from keras_gsp.metrics import paired_difference
     from keras_gsp.models.encoder import truncated
 
-    searching = images if query is None else query
-    embeddings = {"embeddings": embed(encoder, recipe, searching)}
-    labels = {"labels": searching.labels}
-    if gallery is not None:
-        embeddings["gallery_embeddings"] = embed(encoder, recipe, gallery)
-        labels["gallery_labels"] = gallery.labels
-    scores = gsp.metrics.retrieval_scores(
-        **embeddings, **labels, per_query=True
-    )
+    sides = {"test": images}
+    if query is not None:
+        sides = {"query": query, "gallery": gallery}
+    rows = {side: embed(encoder, recipe, part) for side, part in sides.items()}
+    if file is not None:
+        from_first_process(lambda: save_arrays(file, rows))
+    scores = side_scores(rows, sides)
     each = np.asarray(scores.pop("per_query")["map_at_r"])
-    if searching.num_classes > 1:
+    labels = next(iter(sides.values())).labels
+    if len(np.unique(labels)) > 1:
         # Of the difference to an encoder that finds nothing.
-        found = gsp.metrics.paired_difference(each, 0 * each, searching.labels)
+        found = paired_difference(each, 0 * each, labels)
         scores["lower_map_at_r"] = max(0.0, found["low"])
         scores["upper_map_at_r"] = min(1.0, found["high"])
     for size in recipe.matryoshka_sizes[1:]:
-        cut: dict[str, Any] = {
-            side: truncated(rows, size, recipe.normalization)
-            for side, rows in embeddings.items()
+        leading = {
+            side: truncated(part, size, recipe.normalization)
+            for side, part in rows.items()
         }
-        found = gsp.metrics.retrieval_scores(**cut, **labels)
-        scores |= {f"{one}_{size}": found[one] for one in OF_EACH_SIZE}
+        found = side_scores(leading, sides)
+        scores |= {f"{name}_{size}": found[name] for name in OF_EACH_SIZE}
     numbers = {
         name: int(value) if name.startswith("num_") else float(value)
         for name, value in scores.items()
@@ -169,21 +191,8 @@ def load_encoder(run: RunDirectory | Path) -> Any:
     return keras.models.load_model(file, compile=False)
 
 
-def save_test_embeddings(
-    folder: Path, encoder: Any, recipe: Recipe, splits: RetrievalSplits
-) -> None:
-    """Embeds the test images, or queries and gallery, into a run's folder."""
-    from keras_gsp._processes import from_first_process
-
-    sides = ["test"] if splits.query is None else ["query", "gallery"]
-    found = {
-        side: embed(encoder, recipe, getattr(splits, side)) for side in sides
-    }
-    from_first_process(lambda: save_arrays(folder / FILE, found))
-
-
 def load_test_embeddings(folder: Path) -> dict[str, np.ndarray]:
-    """Reads the file of `save_test_embeddings`."""
+    """Reads the embeddings that `score` kept in a run's folder."""
     with np.load(folder / FILE) as found:
         return dict(found)
 

@@ -1,6 +1,8 @@
 """Trains one run: starts or resumes, keeps the best weights, scores once."""
 
 import contextlib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +21,14 @@ def train_run(
     label: str | None = None,
     keep_embeddings: bool = False,
     distribution: Distribution = NONE,
+    callbacks: Sequence[Any] = (),
 ) -> dict:
     """Trains one encoder, keeps its best weights, scores it once.
 
     A killed run resumes from its last evaluation and ends bit by bit as if it
     had not been killed. Returns the test scores, also in `scores.json`.
-    `keep_embeddings` keeps the test embeddings too, for ensembles.
+    `keep_embeddings` keeps the test embeddings too, for ensembles; `callbacks`
+    are more Keras callbacks of `fit`, without a state.
     """
     distribution.check(recipe, splits.train.num_classes)
     settings = run_settings(recipe, distribution)
@@ -34,7 +38,7 @@ def train_run(
     from keras_gsp._processes import from_first_process
     from training.recipes.batches import with_pixels
     from training.runs.raw_baseline import raw_scores
-    from training.runs.scoring import save_test_embeddings, score
+    from training.runs.scoring import FILE, score
 
     keras.backend.clear_session()
     with distribution.scope(), contextlib.ExitStack() as held:
@@ -44,12 +48,17 @@ def train_run(
         label = label or directory.path.name
         shrinkage = raw["whitened"]["shrinkage"]
         encoder = _train(
-            recipe, splits, directory, label, distribution, shrinkage
+            recipe,
+            splits,
+            directory,
+            label,
+            distribution,
+            shrinkage,
+            callbacks,
         )
-        if keep_embeddings:
-            save_test_embeddings(directory.path, encoder, recipe, splits)
         tested = splits.test, splits.query, splits.gallery
-        scores = score(encoder, recipe, *tested)
+        file = directory.path / FILE if keep_embeddings else None
+        scores = score(encoder, recipe, *tested, file=file)
         labels = (splits.query or splits.test).labels
         gain = compared(scores.pop("queries"), raw, labels)
         del raw["queries"]
@@ -75,7 +84,7 @@ def _begin(directory, settings, splits, held):
     directory.keep_classes(splits.classes())
 
 
-def _train(recipe, splits, directory, label, distribution, shrinkage):
+def _train(recipe, splits, directory, label, distribution, shrinkage, others):
     """Trains and saves the encoder with its best weights; returns it."""
     import keras_gsp as gsp
     from keras_gsp._processes import from_first_process
@@ -108,7 +117,7 @@ def _train(recipe, splits, directory, label, distribution, shrinkage):
         ),
         epochs=recipe.evaluations,
         steps_per_epoch=recipe.interval,
-        callbacks=[*callbacks, resume],
+        callbacks=[*callbacks, *others, resume],
         shuffle=False,
         verbose=0,
     )

@@ -1,15 +1,22 @@
 """A run that is compared with others: trained once, scored query by query."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import RunDirectory
-from training.runs.scoring import FILE, load_test_embeddings, save_arrays
+from training.runs.scoring import (
+    FILE,
+    load_test_embeddings,
+    save_arrays,
+    side_scores,
+)
 from training.runs.train_run import train_run
 
 QUERIES = "query_scores.npz"
@@ -28,10 +35,17 @@ class Trial:
         """Whether nothing of the run is missing."""
         return (self.path / QUERIES).exists()
 
-    def train(self, splits: RetrievalSplits, *, keep: bool = False) -> None:
+    def train(
+        self,
+        splits: RetrievalSplits,
+        *,
+        keep: bool = False,
+        callbacks: Sequence[Any] = (),
+    ) -> None:
         """Trains it and scores each test query; resumes a killed run.
 
-        `keep` leaves the test embeddings in the folder.
+        `keep` leaves the test embeddings in the folder; `callbacks` are more
+        Keras callbacks of its `fit`, without a state.
         """
         directory, start = RunDirectory(self.path), time.monotonic()
         if not directory.is_finished:
@@ -42,6 +56,7 @@ class Trial:
                 directory,
                 label=label,
                 keep_embeddings=True,
+                callbacks=callbacks,
             )
         with RunDirectory(self.path).locked():
             # Two processes may find it trained and not scored.
@@ -69,16 +84,7 @@ def query_scores(
     embeddings: dict[str, np.ndarray], splits: RetrievalSplits
 ) -> dict[str, np.ndarray]:
     """Returns `labels` and `MEASURES` of every query, each (num_queries,)."""
-    import keras_gsp as gsp
-
-    queries, name, gallery = splits.test, "test", {}
-    if splits.query is not None:
-        queries, name = splits.query, "query"
-        gallery = {
-            "gallery_embeddings": embeddings["gallery"],
-            "gallery_labels": splits.gallery.labels,
-        }
-    found = gsp.metrics.retrieval_scores(
-        embeddings[name], queries.labels, per_query=True, **gallery
-    )["per_query"]
-    return {"labels": queries.labels} | {m: found[m] for m in MEASURES}
+    sides = splits.sides()
+    found = side_scores(embeddings, sides)["per_query"]
+    labels = sides.get("query", splits.test).labels
+    return {"labels": labels} | {m: found[m] for m in MEASURES}

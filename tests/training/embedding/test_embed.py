@@ -37,8 +37,7 @@ def images(tmp_path):
 
 def run(encoder, images, output, *options):
     where = ["--images", str(images), "--output", str(output)]
-    small = ["--shard-size=4", "--batch-size=3"]
-    embed.main([str(encoder), *where, *small, *options])
+    embed.main([str(encoder), *where, "--shard-size=4", *options])
     return json.loads((output / "manifest.json").read_text())
 
 
@@ -70,8 +69,8 @@ def test_a_collection_has_a_row_for_each_image(encoder, images, tmp_path):
     found, model = rows_of(tmp_path / "out"), keras.models.load_model(encoder)
     assert "b/3.png" not in found and found["a/0.png"].dtype == "float32"
     # The central square of 9 pixels.
-    cut = embed.ShardWriter(str(encoder), None, "", 1).preprocessing
-    pixels = cut.decode((images / "a" / "0.png").read_bytes())
+    served = embed.ShardWriter(str(encoder), "").served
+    pixels = served.preprocessing.decode((images / "a" / "0.png").read_bytes())
     expected = model.predict_on_batch(pixels[None].astype("float32"))[0]
     np.testing.assert_allclose(found["a/0.png"], expected, atol=1e-6)
     # A list with the same ids has the same rows.

@@ -7,7 +7,7 @@ import numpy as np
 from keras_gsp._labeled_batches import batches_of
 from keras_gsp.data import ImageSet
 from training.recipes import batches
-from training.recipes.named import named
+from training.recipes.recipe import named
 
 RECIPE = named("glyphs", ccp="on").with_(
     classes_per_batch=2, samples_per_class=2, ccp_pool_size=4, seed=3

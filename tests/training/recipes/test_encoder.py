@@ -12,7 +12,6 @@ from keras_gsp.data.preprocessing import preprocessing_of
 from training.recipes.choices import MANY, POOLINGS, is_gsp
 from training.recipes.encoder import (
     build_backbone,
-    build_histogram,
     build_recipe_encoder,
     fetch_imagenet_weights,
 )
@@ -38,13 +37,12 @@ def test_every_word_makes_an_encoder_of_the_embedding_size(word):
 
 
 def test_gsp_alone_brings_its_own_histogram():
-    for word in POOLINGS:
-        recipe = SMALL.with_(pooling=word, regularizer="xml")
-        assert (build_histogram(recipe) is None) == is_gsp(word)
     for word in ("gmp-gsp", "solar"):
         recipe = SMALL.with_(pooling=word, regularizer="zsr")
-        outputs = build_recipe_encoder(recipe, SHAPE).output
-        assert outputs["histogram"].shape == (None, 4)
+        encoder = build_recipe_encoder(recipe, SHAPE)
+        assert encoder.output["histogram"].shape == (None, 4)
+        names = {layer.name for layer in encoder.layers}
+        assert ("histogram" in names) == (not is_gsp(word))
 
 
 @pytest.fixture
@@ -141,7 +139,7 @@ def test_backbone_weights_come_from_the_file(tmp_path):
 
 def test_untrained_features_know_how_images_are_cut():
     sizes = {"embedding_size": 8, "crop_size": 16, "resize": 20}
-    recipe = Recipe.of(steps=0, projection_start="pca", **sizes)
+    recipe = Recipe.of(steps=0, projection_start="learned", **sizes)
     encoder = build_recipe_encoder(recipe, (16, 16, 3))
     assert preprocessing_of(encoder) == gsp.data.Preprocessing(16, 20)
 

@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from training.recipes.learner import build_learner
-from training.recipes.named import named
-from training.recipes.optimizer import Rate
+from training.recipes.learner import Rate, build_learner
+from training.recipes.recipe import named
 
 GAP = named("glyphs")
 

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from training.recipes.named import PUBLISHED, named, settings_of
+from training.recipes.recipe import PUBLISHED, named, settings_of
 
 ALL = "cub cars sop inshop"
 SMALL, LARGE = "cub cars", "sop inshop"

@@ -5,8 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from training.recipes.named import CHOICES, METHODS, named, names
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import CHOICES, METHODS, Recipe, named, names
 
 REFUSED = [
     {"loss": "c3"},

@@ -53,7 +53,6 @@ def test_many_frames_of_one_scene_do_not_hide_a_leak(photos, monkeypatch):
             Image.fromarray(pixels).save(photos / side / name / f"{number}.png")
     for file in photos.glob("*.*"):
         file.unlink()
-    monkeypatch.setattr(inspection, "MAX_PAIRS", 3)
+    monkeypatch.setattr(inspection, "NEAREST", 1)
     found = inspection.inspect(folder_splits(photos))
-    assert found.has_leak and not found.are_all_listed
-    assert sum(map(len, found.copies.values())) == 6
+    assert found.has_leak

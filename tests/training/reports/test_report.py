@@ -16,7 +16,7 @@ _made = {}
 
 @pytest.fixture
 def reported(tiny):
-    """Two methods, one of them with two seeds, and their report."""
+    """Three runs and their report."""
     if not _made:
         page = tiny.folder / "report.html"
         runs = [tiny.run("gap"), tiny.run("gsp"), tiny.run("gsp", 1)]
@@ -30,7 +30,6 @@ def test_a_page_needs_no_network_and_runs_no_class_name(reported, tiny):
     assert "default-src 'none'" in html
     assert "http:" not in html and "https:" not in html
     assert "<script" not in html and tiny.hostile not in html
-    assert tiny.hostile.replace("<", "&lt;")[:5] in html
     assert len(html) < 10e6
 
 
@@ -51,10 +50,10 @@ def test_it_begins_with_the_verdict_and_the_gain_over_the_baseline(reported):
     html = reported["html"]
     lead = re.search(r'id="lead">(.*?)</p>', html)[1]
     assert "the raw features were not scored" in lead
-    assert "gsp differs from gap-0" in html
+    assert "gsp-0 differs from gap-0 by" in html
     order = [html.index(f"<h2>{name}") for name in ("Scores", "Right first")]
     assert order == sorted(order)
-    # Neighbors of two methods, good and bad queries, and the curves.
+    # Neighbors of two runs, good and bad queries, and the curves.
     assert html.count('<img class="wide"') == 2 * 2 + 1
 
 
@@ -111,7 +110,7 @@ def test_broken_images_and_folders_that_are_no_run_are_left_out(
 def test_the_page_fits_a_wide_and_a_narrow_screen(reported):
     with browser.opened(1200) as driver:
         driver.get(reported["page"].as_uri())
-        assert driver.title == "Report on gap-0, gsp"
+        assert driver.title == "Report on gap-0, gsp-0, gsp-1"
         browser.keep_screenshot(driver, "report")
         browser.check_phone(driver, "report-phone")
         assert browser.complaints(driver) == []

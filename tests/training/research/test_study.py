@@ -42,7 +42,7 @@ class Trainer:
     def __init__(self):
         self.peak, self.done, self.slope = {}, [], 0.01
 
-    def __call__(self, recipe, splits, directory, *, label, keep_embeddings):
+    def __call__(self, recipe, splits, directory, *, label, **options):
         _, _, method = directory.path.parent.name.rpartition(".")
         directory.path.mkdir(parents=True, exist_ok=True)
         with directory.locked():

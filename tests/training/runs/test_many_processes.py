@@ -1,12 +1,10 @@
-"""The guide's commands for several processes, at a tiny size."""
+"""Two processes train as one, at a tiny size; see the guide `distribute`."""
 
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,77 +17,57 @@ from training.runs.distribution import Distribution
 from training.runs.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[3]
-GUIDE = ROOT / "docs" / "guides" / "distribute.md"
-ALONE = "python -m training.train glyphs"
-# Found before the other programs of that name.
-PYTHON = f"""#!/bin/sh
-test "$1 $2" = "-m training.train" || exit 9
-shift 2
-exec {sys.executable} -m tests.training.runs.many_processes "$@"
-"""
+TRAIN = [sys.executable, "-m", "tests.training.runs.many_processes", "glyphs"]
 
 
-def guide_commands():
-    blocks = re.findall(r"```bash\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    (found,) = (block for block in blocks if "PROCESS_ID=1" in block)
-    assert "localhost:10001" in found
-    return found.replace("10001", str(free_port()))
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("localhost", 0))
-        return one.getsockname()[1]
-
-
-def train(folder, commands, **environment):
+def train(folder, *options, processes=1, **environment):
+    """Output, errors and exit status of each process, and the run."""
     folder.mkdir(exist_ok=True)
-    program = folder / "bin" / "python"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(PYTHON)
-    program.chmod(0o755)
-    own = {
-        "KERAS_BACKEND": "jax",
-        "PYTHONPATH": str(ROOT),
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
-    }
-    done = subprocess.run(
-        ["bash", "-ec", commands],
-        cwd=folder,
-        env=os.environ | own | environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
+    environment |= {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+    if processes > 1:
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            address = f"localhost:{free.getsockname()[1]}"
+        environment[distribution.NUM_PROCESSES] = str(processes)
+        environment[distribution.ADDRESSES] = address
+    started = [
+        subprocess.Popen(
+            [*TRAIN, *options],
+            cwd=folder,
+            env=os.environ | environment | {distribution.PROCESS_ID: str(i)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(processes)
+    ]
+    done = [(*one.communicate(timeout=900), one.returncode) for one in started]
     return done, RunDirectory(next(folder.glob("runs/*")))
 
 
-def facts(run):
-    """History without wall times, and scores."""
-    return history_of(run), run.read_scores()
-
-
-def newest_checkpoint(run):
-    return read_checkpoint(max(run.checkpoint.glob("*.npz")))[1]
+def both(folder, **environment):
+    words = "--distribution", "data"
+    return train(folder, *words, processes=2, **environment)
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("together")
-    done, run = train(folder, guide_commands())
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("12 images of unseen classes") == 1
+    done, run = both(tmp_path_factory.mktemp("together"))
+    assert [status for *_, status in done] == [0, 0], done
+    printed = [
+        output.count("12 images of unseen classes") for output, *_ in done
+    ]
+    assert printed == [1, 0]
     return run
 
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_device(together, tmp_path):
-    done, alone = train(tmp_path, ALONE)
-    assert done.returncode == 0, done.stderr[-2000:]
-    history, scores = facts(together)
-    expected, expected_scores = facts(alone)
+    _, alone = train(tmp_path)
+    history, expected = history_of(together), history_of(alone)
+    scores, others = together.read_scores(), alone.read_scores()
     numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
-    others = {name: expected_scores[name] for name in numbers}
+    others = {name: others[name] for name in numbers}
     assert numbers == pytest.approx(others, abs=1e-6)
     assert scores["num_problems"] == 2
     # The evaluation before the first step, and five.
@@ -105,16 +83,17 @@ def test_two_processes_train_as_one_device(together, tmp_path):
 def test_a_killed_process_ends_the_run_which_resumes_bit_by_bit(
     together, tmp_path
 ):
-    begin = time.monotonic()
-    done, run = train(tmp_path, guide_commands(), KILLED_AT="7")
-    assert done.returncode == 1
-    assert "another process of this training, has ended" in done.stderr
-    assert time.monotonic() - begin < 600
+    ((_, errors, status), _), run = both(tmp_path, KILLED_AT="7")
+    assert status == 1
+    assert "another process of this training, has ended" in errors
     assert not run.is_finished and len(run.read_history()) == 4
-    done, run = train(tmp_path, guide_commands())
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert facts(run) == facts(together)
-    found, expected = newest_checkpoint(run), newest_checkpoint(together)
+    both(tmp_path)
+    assert history_of(run) == history_of(together)
+    assert run.read_scores() == together.read_scores()
+    found, expected = (
+        read_checkpoint(max(one.checkpoint.glob("*.npz")))[1]
+        for one in (run, together)
+    )
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)

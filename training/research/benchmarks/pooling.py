@@ -27,7 +27,7 @@ import numpy as np
 from keras import ops
 from tqdm import tqdm
 
-from training.recipes.choices import poolings
+from training.recipes.choices import POOLINGS
 from training.recipes.encoder import build_head, build_pooling
 from training.recipes.recipe import Recipe
 from training.research import report
@@ -64,7 +64,7 @@ class Settings(report.CommandSettings):
     """Dtype of features and gradients; solvers run in float32."""
     xla: tuple[bool, ...] = (True, False)
     """Compiled by XLA or not."""
-    poolings: tuple[str, ...] = tuple(poolings())
+    poolings: tuple[str, ...] = tuple(POOLINGS)
     """Words of the poolings to measure, all by default."""
     repeats: int = 15
     """Timed runs of each pooling; the median is printed."""

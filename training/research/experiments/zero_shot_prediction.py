@@ -38,7 +38,7 @@ from training.datasets import glyphs
 from training.datasets.collage import load_pictures
 from training.recipes.batches import training_batches
 from training.recipes.learner import build_learner, start_from_data
-from training.recipes.named import named
+from training.recipes.recipe import named
 from training.research.report import (
     ExperimentSettings,
     Table,
