@@ -33,7 +33,7 @@ test: lint test-tf test-jax
 test-all: $(VENV)/.test test-torch
 	KERAS_BACKEND=tensorflow $(BIN)/python -m pytest -m slow $(WORKERS)
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow $(WORKERS) $(PORTABLE)
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow -n 2 $(PAGES) --deselect $(SLOW_ON_JAX)
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m slow -n 2 $(PAGES)
 
 # A file stays with one worker.
 WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
@@ -45,8 +45,6 @@ ON_TORCH := $(PORTABLE) tests/callbacks tests/models/test_saved_files.py \
 # What a new user runs, on PyTorch without TensorFlow.
 PAGES := tests/test_commands.py tests/test_examples.py \
 	-k "commands or README or own-data or flat-folder or from-pytorch"
-# It fine-tunes and searches at 224 pixels: above ten minutes on JAX.
-SLOW_ON_JAX := "tests/test_examples.py::test_page_examples_run[docs/guides/own-data.md]"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
