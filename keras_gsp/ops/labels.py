@@ -3,22 +3,23 @@
 import keras
 from keras import ops
 
-from keras_gsp._checks import known_to_differ, require
+from keras_gsp._checks import concrete_value, known_to_differ, require
 from keras_gsp._tensor import Tensor
 
 
 def flat_labels(labels: Tensor) -> Tensor:
-    """Returns integer labels (batch,) or (batch, 1) as a tensor (batch,).
+    """Returns labels (batch,) or (batch, 1) as integers (batch,).
 
-    `TypeError` for another type, `ValueError` for another shape.
+    `TypeError` for another type, and for floats where a step of JAX is traced:
+    nothing could say there that they are not whole. `ValueError`, in a
+    TensorFlow graph `InvalidArgumentError`: fractions and NaN; another shape.
     """
     labels = ops.convert_to_tensor(labels)
     dtype = keras.backend.standardize_dtype(labels.dtype)
-    if not keras.backend.is_int_dtype(dtype) and dtype != "bool":
-        raise TypeError(
-            "A tensor of `labels` must be integers. "
-            f"Received: dtype {dtype}; cast it, as floats may be NaN."
-        )
+    if keras.backend.is_float_dtype(dtype):  # Keras and datasets make them.
+        labels = _whole(labels, dtype)
+    elif not keras.backend.is_int_dtype(dtype) and dtype != "bool":
+        raise TypeError(f"`labels` must be integers. Received: dtype {dtype}.")
     if dtype == "uint64":
         labels = ops.cast(labels, "int64")  # Keras compares as float32.
     if len(labels.shape) == 2 and labels.shape[-1] == 1:
@@ -29,6 +30,20 @@ def flat_labels(labels: Tensor) -> Tensor:
             f"Received: shape {tuple(labels.shape)}."
         )
     return labels
+
+
+def _whole(labels, dtype):
+    """Returns floats that are whole numbers as integers."""
+    is_jax = keras.backend.backend() == "jax"
+    integers = ops.cast(labels, "int32" if is_jax else "int64")
+    is_whole = ops.all(ops.cast(integers, dtype) == labels)
+    if is_jax and concrete_value(is_whole) is None:
+        raise TypeError(
+            "A tensor of `labels` must be integers. "
+            f"Received: dtype {dtype}; cast it, as floats may be NaN."
+        )
+    expectation = "`labels` must be whole numbers."
+    return require(integers, is_whole, expectation, labels=labels)
 
 
 def class_indices(labels: Tensor, num_classes: int) -> Tensor:

@@ -110,5 +110,8 @@ def test_a_batch_of_unknown_size_in_a_graph_and_nan_labels():
         embeddings = embeddings.astype("float32")
         expected = [loss(labels, embeddings) for loss in losses]
         assert_equal(step(labels, embeddings), expected)
-    with pytest.raises(TypeError, match="be integers. Received: dtype float"):
-        gsp.losses.ContrastiveLoss()(tf.zeros(4), vectors(4))
+    contrastive = gsp.losses.ContrastiveLoss()
+    graph, floats = tf.function(contrastive), tf.constant(labels, "float64")
+    assert_equal(graph(floats, embeddings), contrastive(labels, embeddings))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="whole numbers"):
+        graph(floats * np.nan, embeddings)
