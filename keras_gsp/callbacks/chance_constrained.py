@@ -46,16 +46,17 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
     to the logs and before `ExactResume`. It warns if the training is too short
     for a second problem, or if problem 1 has the best score.
 
-    Logs:
-        ccp_problem: from 1; 0 during `warmup_epochs`.
-        ccp_steps: steps of the problem so far.
-        ccp_covering_radius: mean over the pool's classes of the largest
-            distance of a sample to the nearest new proxy, between embeddings
-            as the loss normalizes them.
-        ccp_far_share: share of the pool that is farther than the loss's
-            positive margin (0.5 without one) from all new proxies of its
-            class, the event whose probability the chance constraint bounds.
-        ccp_anchor_distance: :math:`|\theta - \theta^*|`, 0 in problem 1.
+    Adds to the logs of each epoch:
+
+    - `ccp_problem`: from 1; 0 during `warmup_epochs`.
+    - `ccp_steps`: steps of the problem so far.
+    - `ccp_covering_radius`: mean over the pool's classes of the largest
+      distance of a sample to the nearest new proxy, between embeddings as the
+      loss normalizes them.
+    - `ccp_far_share`: share of the pool that is farther than the loss's
+      positive margin (0.5 without one) from all new proxies of its class, the
+      event whose probability the chance constraint bounds.
+    - `ccp_anchor_distance`: :math:`|\theta - \theta^*|`, 0 in problem 1.
 
     Args:
         pool: samples of every class: a data set of (images, labels) batches,

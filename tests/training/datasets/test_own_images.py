@@ -97,16 +97,16 @@ def test_a_collage_holds_the_picture_once_among_three_backgrounds():
 def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
     (learned, bird), (tested, frog) = CIFAR10_SIDES
     for number, name in enumerate((*learned, bird, *tested, frog)):
-        for image in range(15):
+        for image in range(20):
             file = tmp_path / name / f"{image}.jpg"
             layouts.picture(file, seed=100 * number + image)
     splits = collage_splits(tmp_path, canvas_size=16)
     assert splits.train.class_names == tuple(sorted(learned))
     assert splits.test.class_names == tuple(sorted(tested))
-    assert [len(side) for side in splits.sides().values()] == [48, 60, 12]
-    # A fifth of the training images, none of them learned.
-    fewer = collage_splits(tmp_path, canvas_size=16, images_per_class=10)
-    assert [len(side) for side in fewer.sides().values()] == [32, 40, 8]
+    # Validation has a fifth of the training images.
+    assert [len(side) for side in splits.sides().values()] == [64, 80, 16]
+    fewer = collage_splits(tmp_path, canvas_size=16, images_per_class=15)
+    assert [len(side) for side in fewer.sides().values()] == [48, 60, 12]
 
 
 def test_other_folders_and_odd_sides_are_no_collages(tmp_path):
