@@ -65,7 +65,7 @@ class AdviseCommand:
     backbone: str = "mobilenet-v2"
     """As for training.train."""
     backbone_weights: str | None = None
-    """Weights file, as for training.train; None: ImageNet's."""
+    """Weights file, as for training.train; by default ImageNet's."""
     crop_size: Annotated[int, positive] = 224
     """Side of the images, in pixels."""
     steps: Annotated[int, positive] = 400

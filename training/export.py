@@ -77,8 +77,7 @@ def _export(export):
     print(f"{export.target}: written")
     path = str(export.target)
     word = shlex.quote(path)
-    step = f"python -m training.search {word} IMAGE\n"
-    step += f"      python -m training.browse {word} --open"
+    step = f"python -m training.search {word} IMAGE"
     if export.index == "none":
         step = f"tensorflow.saved_model.load({path!r})"
     print(f"Next: {step}")
@@ -211,7 +210,11 @@ def write_model(
             options["canaries"] = dict(zip(ids, images, strict=True))
     retriever = gsp.retrieval.Retriever(encoder, index, folder=folder)
     with whole_folder(target, overwrite=overwrite) as aside:
-        retriever.export(aside, overwrite=True, **options)
+        made = aside / "made"
+        retriever.export(made, **options)
+        for entry in made.iterdir():
+            entry.rename(aside / entry.name)
+        made.rmdir()
         if gallery.images is not None:
             np.savez_compressed(aside / IMAGES, images=gallery.images)
             write_checksums(aside)

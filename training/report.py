@@ -74,7 +74,8 @@ class ReadRun:
         found = _difference(scores, 0 * scores, self.searched.classes)
         if found is None:
             return (float(np.nanmean(scores)),)
-        return found["difference"], found["low"], found["high"]
+        low, high = max(0.0, found["low"]), min(1.0, found["high"])
+        return found["difference"], low, high
 
 
 def main(arguments: list[str] | None = None) -> None:

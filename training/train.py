@@ -132,12 +132,15 @@ def run_report(directory: RunDirectory, scores: dict) -> str:
         f"  python -m training.evaluate {word} --split all",
         f"  python -m training.export {word} --index exact",
     ]
-    data_dir = directory.read_recipe().data_dir
+    recipe = directory.read_recipe()
     gain = scores["gain"]
     is_better = scores["kept_step"] and gain is not None and gain["low"] > 0
-    if data_dir is not None and not is_better:
-        where = shlex.quote(data_dir)
+    if recipe.data_dir is not None and not is_better:
+        where = shlex.quote(recipe.data_dir)
         lines.append(f"  python -m training.advise --data-dir {where}")
+        if recipe.backbone_weights not in (None, "imagenet"):
+            weights = shlex.quote(recipe.backbone_weights)
+            lines[-1] += f" --backbone-weights {weights}"
     return "\n".join([*lines, f"\n{scores['verdict']}"])
 
 

@@ -29,6 +29,7 @@ def test_an_export_names_its_run_and_nothing_private(tiny):
     assert facts["scores"] == {"map_at_r": 0.5}
     assert facts["crop_fraction"] == pytest.approx(227 / 256, abs=0.02)
     assert facts["gallery_size"] == 20
+    assert not [*tiny.search.folder.parent.glob("*.partial")]
     # Images are named below their folder.
     assert all((tiny.images / one).is_file() for one in tiny.search.ids)
     private = {str(Path.home()) + "/", str(Path.cwd()), str(tiny.folder)}

@@ -169,13 +169,19 @@ def check_sources(recipe: Recipe) -> None:
 
 
 def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:
-    """Raises `ValueError` unless the training classes fill a batch."""
+    """Raises unless the training classes fill a batch; warns of one class."""
     if splits.train.num_classes < recipe.classes_per_batch:
         raise ValueError(
             "`classes_per_batch` must be at most the number of training "
             f"classes. Received: classes_per_batch={recipe.classes_per_batch} "
             f"for {splits.train.num_classes} training classes of "
             f"{splits.name}."
+        )
+    if splits.validation is not None and splits.validation.num_classes == 1:
+        warnings.warn(
+            "Validation has one class, in which each neighbor is right: it "
+            "cannot choose a step or a setting. Take more classes.",
+            stacklevel=2,
         )
 
 

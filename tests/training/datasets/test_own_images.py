@@ -10,6 +10,8 @@ from training.datasets.collage import (
     compose_collages,
 )
 from training.datasets.own_images import csv_splits, folder_splits
+from training.recipes.data import load_splits
+from training.recipes.recipe import named
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -116,3 +118,11 @@ def test_other_folders_and_odd_sides_are_no_collages(tmp_path):
     for size in (0, 63):
         with pytest.raises(ValueError, match=f"canvas_size={size}"):
             collage_splits(tmp_path, canvas_size=size)
+
+
+def test_a_single_class_of_validation_is_warned_of(tmp_path):
+    for side, names in (("train", "ab"), ("validation", "c"), ("test", "de")):
+        layouts.folder(tmp_path / side, list(names))
+    recipe = named("folder").with_(data_dir=str(tmp_path), classes_per_batch=2)
+    with pytest.warns(UserWarning, match="Validation has one class"):
+        load_splits(recipe)
