@@ -41,8 +41,8 @@ class DoctorCommand:
     """Run directory or .keras file of the encoder that compares the images;
     for `review`."""
     review: Path | None = None
-    """New HTML file on which to decide about suspicious images, found by
-    their embeddings."""
+    """New HTML file on which to decide about suspicious images; of images with
+    classes they are found by `encoder`."""
     decisions: Path | None = None
     """Decisions that the page saved: images to drop, labels to change."""
 
