@@ -132,7 +132,7 @@ def chosen_queries(shown: Sequence[Searched]) -> dict[str, list[int]]:
         gains = scores - before[0].by_query["map_at_r"]
     good = _of_each_class(last, np.lexsort((-gains, -scores)))[:QUERIES]
     worst = _of_each_class(last, np.lexsort((last.distances[:, 0], scores)))
-    bad = [query for query in worst if query not in good]
+    bad = [q for q in worst if scores[q] < 1 and q not in good]
     return {"Right first": good, "Wrong first": bad[:QUERIES]}
 
 

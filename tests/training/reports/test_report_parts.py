@@ -34,6 +34,7 @@ def run(name, search=None, **scores):
 
 def test_queries_are_of_different_classes_and_none_is_shown_twice():
     assert list(chosen_queries([ONE]).values()) == [[3, 0, 4], [5, 2]]
+    assert chosen_queries([searched([1.0] * 6)])["Wrong first"] == []
     # Of equal successes, the one that gains most over the baseline.
     base = searched([0.5, 0.4, 0.4, 0.6, 0.5, 0.0])
     assert chosen_queries([base, ONE])["Right first"] == [3, 1, 4]
