@@ -44,8 +44,8 @@ class EmbeddingMemory(ConfiguredLayer):
         boolean (batch, capacity).
 
     Raises:
-        TypeError: labels that are no integers.
-        ValueError: a batch larger than the memory
+        TypeError: labels that are no numbers.
+        ValueError: a batch larger than the memory, or fractions as labels
             (`tf.errors.InvalidArgumentError` in a TensorFlow graph).
 
     Example:

@@ -212,8 +212,8 @@ class MetricLearner(Configured, keras.Model):
         """Trains as `keras.Model.fit`; never shuffles a data set.
 
         Labels of arrays are integers, whole floats or strings; proxies and
-        class embeddings need class numbers from 0. Those of a data set must be
-        integers.
+        class embeddings need class numbers from 0. Those of a data set are
+        integers; whole floats too, but on JAX.
         """
         # In a loaded learner, whose factors were merged when it was saved.
         restart_factors(self.encoder)
