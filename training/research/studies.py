@@ -116,29 +116,11 @@ def _pairs(cells):
         yield from itertools.product(rows.split(), methods.split())
 
 
-def _grid(table):
-    """Name -> settings of every row of a study's `grid`."""
-    rows = {loss: {"loss": loss} for loss in table.get("loss", ())}
-    for word, values in table.items():
-        if word != "loss":
-            ((setting, values),) = values.items()
-            rows = {
-                f"{name}-{word}{value:g}": settings | {setting: value}
-                for name, settings in rows.items()
-                for value in values
-            }
-    return rows
-
-
 def _study(name, table):
     base = _with(base_of(table["base"]), table.get("base_settings", {}))
-    grid = _grid(table.get("grid", {}))
-    rows = grid | table.get("rows", {})
+    rows = table.get("rows", {})
     cells, unsearched, controls = {UNTRAINED: base.with_(steps=0)}, set(), {}
-    lines = (
-        line.replace("grid:", f"{' '.join(grid)}:") for line in table["cells"]
-    )
-    for row, method in _pairs(lines):
+    for row, method in _pairs(table["cells"]):
         changes = METHODS.get(method, {})
         changes = changes | table.get("methods", {}).get(method, {})
         settings = {"loss": row, "pooling": base.pooling}

@@ -85,7 +85,7 @@ def test_a_page_names_the_cells_that_its_record_lacks(tmp_path):
     write_record(tmp_path / "emoji.json", study())
     write_pages(tmp_path)
     text = (tmp_path / "emoji.md").read_text()
-    assert "not trained: c2: single, ccp; ms: gap, gsp, single, ccp." in text
+    assert "c2: xbm, single-fast, single-slow, ccp-slow; ms: gap" in text
 
 
 def test_the_summary_has_a_line_a_method_and_gains_of_records(tmp_path):

@@ -33,7 +33,13 @@ def image_set(name, num_classes):
 
 SPLITS = RetrievalSplits("x", image_set("train", 48), image_set("test", 6))
 # Error of the stand-in models by method.
-NOISE = {"untrained": 3.0, "gap": 1.0, "gsp": 0.8, "single": 0.6, "ccp": 0.3}
+NOISE = {
+    "untrained": 3.0,
+    "gap": 1.0,
+    "gsp": 0.8,
+    "single-fast": 0.6,
+    "ccp-slow": 0.3,
+}
 
 
 class Trainer:
@@ -81,7 +87,7 @@ def trainer(monkeypatch):
     return found
 
 
-def command(folder, name="emoji", methods=("gap",), **settings):
+def command(folder, name="emoji-tuned", methods=("gap",), **settings):
     own = {"losses": ("c2",), "seeds": 2, "methods": methods} | settings
     return StudyCommand(study=name, runs=folder, **own)
 
@@ -101,12 +107,12 @@ def rows_of(folder):
 def test_each_cell_chooses_its_rate_and_then_trains_its_seeds(
     trainer, tmp_path
 ):
-    trainer.peak = {"ccp": 3.0}
-    folder = run_study(command(tmp_path, methods=("gap", "ccp")))
+    trainer.peak = {"ccp-slow": 3.0}
+    folder = run_study(command(tmp_path, methods=("gap", "ccp-slow")))
     assert len(trainer.done) == len(set(trainer.done)) == 1 + 2 * (5 + 1)
     rates = {m: row["learning_rate"] for m, row in rows_of(folder).items()}
     assert rates["gap"] == pytest.approx(1e-4)
-    assert rates["ccp"] == pytest.approx(3e-4)
+    assert rates["ccp-slow"] == pytest.approx(3e-4)
     # Folds choose together: the first one alone would choose 1e-3.
     trainer.peak = {"gap": 10.0, "fold1": 3.0, "fold2": 3.0, "fold3": 3.0}
     folder = run_study(command(tmp_path, "birds50-frozen", seeds=1))
@@ -146,7 +152,7 @@ def test_a_best_rate_at_an_end_widens_the_grid(trainer, tmp_path):
 
 
 def test_a_diverged_rate_is_never_chosen(tmp_path):
-    one = replace(STUDIES["emoji"], seeds=1)
+    one = replace(STUDIES["emoji-tuned"], seeds=1)
     cell = Cell(tmp_path, one, ("c2", "gap"))
     for place, run in enumerate(cell.missing()):
         run.path.mkdir(parents=True)
@@ -160,7 +166,7 @@ def test_a_diverged_rate_is_never_chosen(tmp_path):
 
 
 def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
-    taken = tmp_path / "emoji" / "c2.gap" / "seed0-rate0.0001"
+    taken = tmp_path / "emoji-tuned" / "c2.gap" / "seed0-rate0.0001"
     taken.mkdir(parents=True)
     with RunDirectory(taken).locked():
         run_study(command(tmp_path))
@@ -254,20 +260,20 @@ def test_settings_are_searched_and_the_best_are_trained_on(
 
 
 def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
-    methods = ("gap", "single", "ccp")
+    methods = ("gap", "single-fast", "ccp-slow")
     folder = run_study(command(tmp_path, methods=methods))
     rows = rows_of(folder)
     assert list(rows) == ["untrained", *methods]
-    found = rows["ccp"]["differences"]
-    assert set(found) == {"gap", "single", "untrained"}
+    found = rows["ccp-slow"]["differences"]
+    assert set(found) == {"gap", "single-fast", "untrained"}
     assert set(rows["gap"]["differences"]) == {"untrained"}
     # Over all seeds, of an untrained network that was scored once too.
-    for row, other in (("gap", "untrained"), ("ccp", "single")):
+    for row, other in (("gap", "untrained"), ("ccp-slow", "single-fast")):
         mean = [rows[one]["scores"]["map_at_r"]["mean"] for one in (row, other)]
         gain = rows[row]["differences"][other]
         assert gain["num_seeds"] == 2
         assert gain["difference"] == pytest.approx(mean[0] - mean[1])
-    assert rows["ccp"]["activity"]["ccp_problem"] == [2, 2]
+    assert rows["ccp-slow"]["activity"]["ccp_problem"] == [2, 2]
     text = study_table(study_record(folder)).markdown()
     assert "problems 2, scored in 2; 2 models |" in text
 
