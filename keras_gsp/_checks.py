@@ -80,6 +80,32 @@ def check_choice(*allowed: Any, **arguments: Any) -> None:
             )
 
 
+def check_shape(shape: str, **tensors: Tensor) -> None:
+    """Raises `ValueError` for a tensor of another rank than "(batch, size)"."""
+    for name, tensor in tensors.items():
+        if len(tensor.shape) != len(shape.strip("(,)").split(",")):
+            raise ValueError(
+                f"`{name}` must have shape {shape}. "
+                f"Received: shape {tuple(tensor.shape)}."
+            )
+
+
+def check_same_size(
+    one: Tensor,
+    other: Tensor,
+    names: tuple[str, str] = ("labels", "embeddings"),
+    axis: int = 0,
+) -> None:
+    """Raises `ValueError` when both sizes of an axis are known and differ."""
+    sizes = one.shape[axis], other.shape[axis]
+    if None not in sizes and sizes[0] != sizes[1]:
+        raise ValueError(
+            f"`{names[0]}` and `{names[1]}` must have the same "
+            f"{'size' if axis else 'length'}. "
+            f"Received: {sizes[0]} and {sizes[1]}."
+        )
+
+
 def check_seed(seed: int | None) -> int | None:
     """Returns `seed`, or raises `TypeError` unless it is an int or `None`."""
     if seed is not None and not isinstance(seed, int):

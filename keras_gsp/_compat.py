@@ -1,7 +1,6 @@
-"""The private names of Keras that this package needs, each with its test.
+"""The private names of Keras that this package needs.
 
-Keras has no public way to these (3.15). A version that renames one fails here,
-in `tests/test_compat.py`, and nowhere else.
+Keras has no public way to these (3.15).
 """
 
 from collections.abc import Iterator

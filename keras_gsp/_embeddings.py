@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_gsp._checks import check_same_size
 from keras_gsp._labels import joined_labels, label_codes
 
 
@@ -38,11 +39,8 @@ def searched_sides(
     gallery = embeddings
     if gallery_embeddings is not None:
         gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
-    if embeddings.shape[1] != gallery.shape[1]:
-        raise ValueError(
-            "`embeddings` and `gallery_embeddings` must have the same size. "
-            f"Received: {embeddings.shape[1]} and {gallery.shape[1]}."
-        )
+    names = ("embeddings", "gallery_embeddings")
+    check_same_size(embeddings, gallery, names, axis=1)
     own_gallery = gallery_embeddings is None
     labels, others = joined_labels(
         labels,

@@ -1,23 +1,11 @@
-"""Checks of arguments, and of values known or traced."""
+"""Checks of values, known or traced."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_gsp._checks import (
-    check_integer,
-    check_seed,
-    require,
-)
+from keras_gsp._checks import require
 from tests.compiled import compiled, on_tensorflow, under_xla
-
-
-def test_optional_ones_may_be_none_and_a_seed_is_an_int():
-    check_integer(is_optional=True, size=None)
-    assert (check_seed(3), check_seed(None)) == (3, None)
-    with pytest.raises(TypeError, match="`seed` must be an int or None"):
-        check_seed(keras.random.SeedGenerator(0))
 
 
 def doubled_if_positive(values):
@@ -31,13 +19,6 @@ def test_a_known_condition_raises_and_shows_what_was_received():
     message = r"`values` must be positive. Received: values=\[ 1 -2\]."
     with pytest.raises(ValueError, match=message):
         doubled_if_positive(np.array([1, -2]))
-
-    def three(rows):  # Known while tracing.
-        count = rows.shape[0]
-        return require(rows, count == 3, "`rows` must be three.", count=count)
-
-    with pytest.raises(ValueError, match=r"be three. Received: count=2\."):
-        compiled(three)(np.ones(2))
 
 
 @under_xla

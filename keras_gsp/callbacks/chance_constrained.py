@@ -2,7 +2,7 @@
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -227,26 +227,46 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         learner.progress.start_problem(chosen.covering_radius, chosen.far_share)
 
     def _embedded_pool(self, problem):
+        """Embeds the first samples of each class of the pool.
+
+        Returns embeddings (num_classes, pool_size, size), float32, and booleans
+        (num_classes, pool_size), False for empty places.
+        """
         num_classes, per_class, _ = self.model.proxies.proxies.shape
         pool_size = self.pool_size
         if pool_size < per_class:  # Then it counts per proxy.
             pool_size *= per_class
         predict = predictor(self.model.encoder)
+        counts = np.zeros(num_classes, "int64")
+        places, waiting, blocks = [], [], []
+
+        def embed():
+            missing = BATCH_SIZE - len(waiting)
+            rows = predict(np.stack(waiting + waiting[-1:] * missing))
+            # Under tf.distribute every replica answers the whole batch.
+            blocks.append(np.asarray(embedding_of(rows))[: len(waiting)])
+            waiting.clear()
 
         def draw(classes):
             return _pool_batches(self.pool, classes, problem, self.seed)
 
-        def embed(images):
-            # Under tf.distribute every replica answers the whole batch.
-            return np.asarray(embedding_of(predict(images)))[: len(images)]
-
-        return _embedded_classes(
-            draw,
-            embed,
-            num_classes=num_classes,
-            pool_size=pool_size,
-            min_size=per_class,
-        )
+        for image, label in _wanted(draw, counts, pool_size, per_class):
+            places.append((label, counts[label] - 1))
+            waiting.append(image)
+            if len(waiting) == BATCH_SIZE:
+                embed()
+        if waiting:
+            embed()
+        embeddings = np.concatenate(blocks).astype("float32")
+        if not np.isfinite(embeddings).all():
+            raise ValueError(
+                "The embeddings of the pool must be finite. Received: NaN or "
+                "infinity; the training has diverged."
+            )
+        shape = num_classes, pool_size, embeddings.shape[1]
+        pool = np.zeros(shape, "float32")
+        pool[tuple(np.transpose(places))] = embeddings
+        return pool, np.arange(pool_size) < counts[:, None]
 
     def _warn_if_too_short(self):
         epochs = (self.params or {}).get("epochs")
@@ -370,46 +390,12 @@ def _pool_batches(
     yield from batches_of(pool, BATCH_SIZE, order)
 
 
-def _embedded_classes(
-    draw: Callable[[np.ndarray], Any],
-    embed: Callable[[np.ndarray], np.ndarray],
-    *,
-    num_classes: int,
-    pool_size: int,
-    min_size: int = 1,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Embeds the first `pool_size` samples of each class in a data set.
-
-    While a class has fewer than `min_size` samples, `draw(classes)` is called
-    again, for another augmentation, unless that finds nothing new. Returns
-    embeddings (num_classes, pool_size, size), float32, and booleans
-    (num_classes, pool_size), False for empty places.
-    """
-    counts = np.zeros(num_classes, "int64")
-    rows, waiting, blocks = [], [], []
-    for image, label in _wanted(draw, counts, pool_size, min_size):
-        rows.append((label, counts[label] - 1))
-        waiting.append(image)
-        if len(waiting) == BATCH_SIZE:
-            blocks.append(embed(np.stack(waiting)))
-            waiting.clear()
-    if waiting:
-        missing = BATCH_SIZE - len(waiting)
-        filled = np.stack(waiting + waiting[-1:] * missing)
-        blocks.append(embed(filled)[: len(waiting)])
-    embeddings = np.concatenate(blocks).astype("float32")
-    if not np.isfinite(embeddings).all():
-        raise ValueError(
-            "The embeddings of the pool must be finite. Received: NaN or "
-            "infinity; the training has diverged."
-        )
-    pool = np.zeros((num_classes, pool_size, embeddings.shape[1]), "float32")
-    pool[tuple(np.transpose(rows))] = embeddings
-    return pool, np.arange(pool_size) < counts[:, None]
-
-
 def _wanted(draw, counts, pool_size, min_size):
-    """Yields (image, label) of the pool's samples, and counts them."""
+    """Yields (image, label) of the pool's samples, and counts them.
+
+    While a class has fewer than `min_size`, `draw(classes)` is called again,
+    for another augmentation, unless that finds nothing new.
+    """
     while True:
         before = counts.sum()
         fruitless = 0

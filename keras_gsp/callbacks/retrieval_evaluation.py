@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 
 from keras_gsp._checks import check_count
 from keras_gsp._labeled_batches import LabeledBatches, encoded, encoded_batches
-from keras_gsp._labels import host_array
 from keras_gsp._processes import from_first_process
 from keras_gsp.metrics.retrieval import retrieval_scores
 from keras_gsp.models.encoder import normalization_of, truncated
@@ -35,8 +33,6 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         validation_freq: epochs from one evaluation to the next, at least 1, as
             in `fit`; the epochs between have no scores.
         recall_at: the k of each Recall@k.
-        max_classes: number of classes to score, at least 1, drawn once and
-            kept in memory. Scores on fewer classes are higher.
         truncate_to: sizes of leading parts of the embedding to score too,
             normalized again, for `MatryoshkaLoss`: `val_map_at_r_64`, ...
         batch_size: images embedded at once when arrays are given.
@@ -74,29 +70,24 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         gallery: Any = None,
         validation_freq: int = 1,
         recall_at: Sequence[int] = (1, 2, 4, 8),
-        max_classes: int | None = None,
         truncate_to: Sequence[int] = (),
         batch_size: int = 64,
     ) -> None:
         super().__init__()
         check_count(validation_freq=validation_freq, batch_size=batch_size)
-        check_count(is_optional=True, max_classes=max_classes)
         for size in truncate_to:
             check_count(truncate_to=size)
         self.name = name
         self.validation_freq = validation_freq
-        self.max_classes = max_classes
         self.recall_at = tuple(recall_at)
         self.truncate_to = tuple(truncate_to)
         self.scores: Any = None
-        self._classes: Any = None
         self._queries = LabeledBatches(dataset, "dataset", batch_size)
         self._gallery: LabeledBatches | None = None
         if gallery is not None:
             self._gallery = LabeledBatches(gallery, "gallery", batch_size)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        self._choose_classes()
         self._queries.check_has_pair(self._gallery)
         next(encoded_batches(self._encoder(), self._queries))
 
@@ -111,7 +102,6 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     def evaluate(self) -> dict[str, Any]:
         """Returns the `gsp.metrics.retrieval_scores` of the data set now."""
-        self._choose_classes()
         encoder = self._encoder()
         rows_of: dict[str, Any] = {}
         rows_of["embeddings"], labels = encoded(encoder, self._queries)
@@ -134,37 +124,6 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         # All processes must act on the same scores.
         self.scores = from_first_process(lambda: scores)
         return self.scores
-
-    def _choose_classes(self):
-        """Limits queries and gallery to the classes that are drawn, once."""
-        if self.max_classes is None or self._classes is not None:
-            return
-        classes = np.unique(
-            np.concatenate([labels for _, labels in self._queries])
-        )
-        drawn = np.random.default_rng(0).permutation(len(classes))
-        self._classes = classes[np.sort(drawn[: self.max_classes])]
-        self._queries = self._of_classes(self._queries)
-        if self._gallery is not None:
-            self._gallery = self._of_classes(self._gallery)
-
-    def _of_classes(self, batches):
-        """The samples of the drawn classes, in memory."""
-        images, labels = [], []
-        for batch, batch_labels in batches:
-            chosen = np.isin(batch_labels, self._classes)
-            images.append(
-                keras.tree.map_structure(
-                    lambda array, chosen=chosen: host_array(array)[chosen],
-                    batch,
-                )
-            )
-            labels.append(batch_labels[chosen])
-        joined = keras.tree.map_structure(
-            lambda *parts: np.concatenate(parts), *images
-        )
-        arrays = joined, np.concatenate(labels)
-        return LabeledBatches(arrays, batches.name, batches.batch_size)
 
     def _encoder(self):
         encoder = getattr(self.model, "encoder", None)

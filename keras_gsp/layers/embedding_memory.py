@@ -6,11 +6,16 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_gsp._checks import check_count, check_integer, require
+from keras_gsp._checks import (
+    check_count,
+    check_integer,
+    check_same_size,
+    require,
+)
 from keras_gsp._configured import ConfiguredLayer, known_size
 from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.labels import check_same_length, flat_labels
+from keras_gsp.ops.labels import flat_labels
 
 
 @keras.saving.register_keras_serializable(package="keras_gsp")
@@ -103,7 +108,7 @@ class EmbeddingMemory(ConfiguredLayer):
         """Stores a batch in training, and returns the memory."""
         labels = ops.cast(flat_labels(labels), self.labels.dtype)
         embeddings = ops.convert_to_tensor(embeddings)
-        check_same_length(labels, embeddings)
+        check_same_size(labels, embeddings)
         slots = ops.arange(self.capacity, dtype="int32")
         batch_slots = ops.full(ops.shape(labels), -1, dtype="int32")  # No slot.
         if training:

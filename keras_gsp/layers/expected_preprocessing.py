@@ -26,11 +26,5 @@ class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
         super().__init__(autocast=False, **kwargs)
         if isinstance(preprocessing, dict):
             preprocessing = keras.saving.deserialize_keras_object(preprocessing)
-        is_known = hasattr(preprocessing, "crop_fraction")
-        if not (preprocessing is None or is_known):
-            raise TypeError(
-                "`preprocessing` must be a `gsp.data.Preprocessing`. "
-                f"Received: preprocessing={preprocessing!r}."
-            )
         self.preprocessing = preprocessing
         self.shorter_side = shorter_side

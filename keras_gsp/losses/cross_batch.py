@@ -6,13 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp._checks import check_positive, check_seed
+from keras_gsp._checks import check_positive, check_same_size, check_seed
 from keras_gsp._labels import host_numbers
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import Regularizer, StepParts
 from keras_gsp.ops.halves import given_or_drawn_halves
 from keras_gsp.ops.labels import (
-    check_same_length,
     first_occurrences,
     flat_labels,
 )
@@ -131,7 +130,7 @@ class CrossBatchLoss(Regularizer):
         """
         histograms = at_least_float32(histograms)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)
-        check_same_length(first_half, histograms, ("labels", "histograms"))
+        check_same_size(first_half, histograms, ("labels", "histograms"))
         return cross_half_prediction(
             histograms, embeddings, first_half, ridge=self.ridge
         )

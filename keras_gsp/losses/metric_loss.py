@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_gsp._configured import Configured, arguments_of
+from keras_gsp._configured import Configured
 from keras_gsp._tensor import Tensor
 from keras_gsp.ops.precision import exact_mean
 
@@ -94,16 +94,6 @@ class MetricLoss(Configured, keras.losses.Loss):
 
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuses unknown arguments by the name of the loss, not a base's."""
-        known = arguments_of(cls)
-        for name in kwargs.keys() - {*known}:
-            raise TypeError(
-                f"Arguments of {cls.__name__} must be among "
-                f"{', '.join(known)}. Received: {name}={kwargs[name]!r}."
-            )
-        return super().__new__(cls)
 
     def training_loss(self, parts: StepParts) -> Tensor:
         """Returns the loss of a training step, a scalar."""

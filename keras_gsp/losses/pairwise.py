@@ -10,7 +10,9 @@ from keras_gsp._checks import (
     check_choice,
     check_integer,
     check_interval,
+    check_same_size,
     check_seed,
+    check_shape,
     known_to_differ,
 )
 from keras_gsp._labels import host_numbers, numbered_together
@@ -21,11 +23,13 @@ from keras_gsp.losses.metric_loss import (
     StepParts,
     check_not_empty,
 )
-from keras_gsp.ops.labels import check_same_length, flat_labels
+from keras_gsp.ops.labels import flat_labels
 from keras_gsp.ops.mining import MINERS
 from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.pairs import PairWeights, pair_weights
 from keras_gsp.ops.precision import exact_mean
+
+SHAPE = "(batch, embedding_size)"
 
 
 class PairLoss(MetricLoss):
@@ -172,13 +176,14 @@ class PairLoss(MetricLoss):
             labels, reference_labels, self.ignore_class
         )
         labels, embeddings = self._checked(labels, embeddings)
-        references = _checked_embeddings(
-            reference_embeddings, "reference_embeddings"
-        )
+        references = ops.convert_to_tensor(reference_embeddings)
+        check_shape(SHAPE, reference_embeddings=references)
         reference_labels = flat_labels(reference_labels)
         names = ("reference_labels", "reference_embeddings")
-        check_same_length(reference_labels, references, names)
-        _check_sizes(embeddings, references, excluded)
+        check_same_size(reference_labels, references, names)
+        names = ("embeddings", "reference_embeddings")
+        check_same_size(embeddings, references, names, axis=1)
+        _check_excluded(excluded, embeddings, references)
         known = References(reference_labels, references, excluded)
         return self._against(known, labels, embeddings)
 
@@ -248,8 +253,9 @@ class PairLoss(MetricLoss):
 
     def _checked(self, labels, embeddings):
         labels = flat_labels(labels)
-        embeddings = _checked_embeddings(embeddings, "embeddings")
-        check_same_length(labels, embeddings)
+        embeddings = ops.convert_to_tensor(embeddings)
+        check_shape(SHAPE, embeddings=embeddings)
+        check_same_size(labels, embeddings)
         check_not_empty(embeddings, "embeddings")
         return labels, embeddings
 
@@ -290,26 +296,9 @@ def _is_self(embeddings):
     return positions[:, None] == positions[None, :]
 
 
-def _checked_embeddings(embeddings, name):
-    embeddings = ops.convert_to_tensor(embeddings)
-    if len(embeddings.shape) != 2:
-        raise ValueError(
-            f"`{name}` must have shape (batch, embedding_size). "
-            f"Received: shape {tuple(embeddings.shape)}."
-        )
-    return embeddings
-
-
-def _check_sizes(embeddings, references, excluded):
-    if known_to_differ(embeddings.shape[1:], references.shape[1:]):
-        raise ValueError(
-            "`embeddings` and `reference_embeddings` must have the same size. "
-            f"Received: {embeddings.shape[1]} and {references.shape[1]}."
-        )
-    if excluded is None:
-        return
+def _check_excluded(excluded, embeddings, references):
     shape = embeddings.shape[0], references.shape[0]
-    if known_to_differ(excluded.shape, shape):
+    if excluded is not None and known_to_differ(excluded.shape, shape):
         raise ValueError(
             "`excluded` must have shape (batch, references). Received: shape "
             f"{tuple(excluded.shape)}, with {shape[0]} embeddings and "

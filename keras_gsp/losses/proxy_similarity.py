@@ -4,11 +4,11 @@ from functools import partial
 
 from keras import ops
 
+from keras_gsp._checks import check_same_size, check_shape
 from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import MetricLoss, StepParts, check_not_empty
 from keras_gsp.ops.labels import (
-    check_same_length,
     class_indices,
     flat_labels,
     nan_without_row,
@@ -58,13 +58,9 @@ class ProxyLoss(MetricLoss):
         """
         labels = flat_labels(batch_labels(labels))
         similarities = ops.convert_to_tensor(similarities)
-        if len(similarities.shape) != 3:
-            raise ValueError(
-                "`similarities` must have shape (batch, num_classes, "
-                "proxies_per_class), as `ClassProxies` gives them. "
-                f"Received: shape {tuple(similarities.shape)}."
-            )
-        check_same_length(labels, similarities, ("labels", "similarities"))
+        shape = "(batch, num_classes, proxies_per_class)"
+        check_shape(shape, similarities=similarities)
+        check_same_size(labels, similarities, ("labels", "similarities"))
         check_not_empty(similarities, "similarities")
         # Keras casts labels to float32, where large ids would collide.
         labels = class_indices(labels, ops.shape(similarities)[1])

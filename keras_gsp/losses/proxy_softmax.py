@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_gsp._checks import check_not_negative, check_positive
+from keras_gsp._checks import check_not_negative, check_positive, check_shape
 from keras_gsp._configured import Configured
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.proxy_similarity import (
@@ -290,11 +290,8 @@ class CenterRegularizer(Configured, keras.regularizers.Regularizer):
 
         `proxies`: (num_classes, proxies_per_class, embedding_size).
         """
-        if len(proxies.shape) != 3:
-            raise ValueError(
-                "`proxies` must have shape (num_classes, proxies_per_class, "
-                f"embedding_size). Received: shape {tuple(proxies.shape)}."
-            )
+        shape = "(num_classes, proxies_per_class, embedding_size)"
+        check_shape(shape, proxies=proxies)
         num_classes, per_class, _ = proxies.shape
         centers = unit_sphere(proxies)
         if per_class == 1:

@@ -3,12 +3,12 @@
 import keras
 from keras import ops
 
-from keras_gsp._checks import check_positive, check_seed
+from keras_gsp._checks import check_positive, check_same_size, check_seed
 from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import Regularizer, StepParts
 from keras_gsp.ops.halves import given_or_drawn_halves
-from keras_gsp.ops.labels import check_same_length, class_indices, rows_of
+from keras_gsp.ops.labels import class_indices, rows_of
 from keras_gsp.ops.precision import at_least_float32, exact_mean, full_matmul
 from keras_gsp.ops.ridge import cross_half_prediction
 
@@ -95,7 +95,7 @@ class ZeroShotLoss(Regularizer):
         histograms = at_least_float32(histograms)
         table = ops.cast(class_embeddings, histograms.dtype)
         indices = class_indices(batch_labels(labels), table.shape[0])
-        check_same_length(indices, histograms, ("labels", "histograms"))
+        check_same_size(indices, histograms, ("labels", "histograms"))
         first_half = given_or_drawn_halves(indices, first_half, self.seed)
         predicted = cross_half_prediction(
             histograms, rows_of(table, indices), first_half, ridge=self.ridge

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp._checks import check_interval
 from keras_gsp._labels import checked_labels
 from keras_gsp._optional import needed
 
 
 def paired_difference(
-    scores_a: Any, scores_b: Any, classes: Any, *, confidence: float = 0.95
+    scores_a: Any, scores_b: Any, classes: Any
 ) -> dict[str, float | int]:
-    """Measures how much better encoder a is than b, with an interval.
+    """Measures how much better encoder a is than b, with a 95 % interval.
 
     Both encoders answer the same queries, and the difference is taken query
     by query. The interval covers other classes and other seeds; with the
@@ -36,7 +35,7 @@ def paired_difference(
 
     where V_sc is the same sum over the residual of seed and class, which the
     first two both count. The interval is Student's, `d +- t sqrt(V)`, with
-    Satterthwaite's degrees of freedom. Its coverage is close to `confidence`
+    Satterthwaite's degrees of freedom. Its coverage is close to 95 %
     from three seeds on.
 
     Args:
@@ -46,11 +45,10 @@ def paired_difference(
         scores_b: the same of the second, NaN at the same places.
         classes: class of each query, numbers or strings: (queries,) for all
             seeds, or a list with one (queries,) for each seed.
-        confidence: coverage of the interval, in (0, 1).
 
     Returns:
         A dict of Python numbers: `difference` (a - b), `low` and `high`, the
-        ends of its interval, `confidence`, and `mean_a` and `mean_b`;
+        ends of its interval, and `mean_a` and `mean_b`;
         `num_queries`, those with a score summed over the seeds,
         `num_classes` and `num_seeds`.
 
@@ -83,7 +81,6 @@ def paired_difference(
     clustering", 2011: the sum of the two variances less their common part,
     which here is the residual.
     """
-    check_interval("(0, 1)", confidence=confidence)
     rows_a = _rows_of_seeds(scores_a, "scores_a")
     rows_b = _rows_of_seeds(scores_b, "scores_b")
     lengths = [len(row) for row in rows_a]
@@ -112,12 +109,11 @@ def paired_difference(
         for weights in (of_a - of_b, None)
     )
     difference = float(sums.sum() / counts.sum())
-    low, high = _interval(sums, counts, confidence)
+    low, high = _interval(sums, counts)
     return {
         "difference": difference,
         "low": low,
         "high": high,
-        "confidence": float(confidence),
         "mean_a": float(of_a.mean()),
         "mean_b": float(of_b.mean()),
         "num_queries": int(counts.sum()),
@@ -126,7 +122,7 @@ def paired_difference(
     }
 
 
-def _interval(sums, counts, confidence):
+def _interval(sums, counts):
     install = "'keras-gsp[statistics]'"
     stats = needed("scipy", "paired_difference", install).stats
     total = counts.sum()
@@ -154,7 +150,7 @@ def _interval(sums, counts, confidence):
     freedom = variance**2 / np.sum(np.square(parts) / degrees)
     # Never fewer than of the smallest part, never more than of all cells.
     freedom = max(freedom, min(degrees))
-    half = stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance)
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(variance)
     return float(difference - half), float(difference + half)
 
 

@@ -8,14 +8,16 @@
 | d_J | | 1 - sum min(V_p, V_g) / sum max(V_p, V_g) |
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from keras_gsp._checks import check_count, check_interval
+from keras_gsp._checks import check_count, check_same_size
 from keras_gsp._embeddings import checked_embeddings
 from keras_gsp.ops.neighbors import array_items
+
+# Share of the plain distance, as in the paper.
+DISTANCE_WEIGHT = 0.3
 
 
 def k_reciprocal(
@@ -24,7 +26,6 @@ def k_reciprocal(
     *,
     num_neighbors: int = 20,
     num_expanded: int = 6,
-    distance_weight: float = 0.3,
 ) -> np.ndarray:
     """Computes k-reciprocal distances, for re-ranking by common neighbors.
 
@@ -34,7 +35,7 @@ def k_reciprocal(
     ```
     R*(p)  = R(p, k), and R(g, k / 2) of its members g that overlap it by 2/3
     V_p    = exp(-d(p, g)) on R*(p), summing to 1, then averaged over N(p, k2)
-    result = (1 - w) d_J + w d
+    result = 0.7 d_J + 0.3 d
     ```
 
     with d the squared distance of l2-normalized embeddings over the largest
@@ -47,7 +48,6 @@ def k_reciprocal(
             their own gallery.
         num_neighbors: k, at least 1.
         num_expanded: k2, at least 1, which averages nothing.
-        distance_weight: w, in [0, 1].
 
     Returns:
         (queries, gallery), float32; smaller is nearer.
@@ -70,34 +70,15 @@ def k_reciprocal(
     k-reciprocal encoding", 2017, equations (2) to (12).
     """
     check_count(num_neighbors=num_neighbors, num_expanded=num_expanded)
-    check_interval("[0, 1]", distance_weight=distance_weight)
-    is_own = gallery_embeddings is None
-    queries = gallery = checked_embeddings(embeddings, "embeddings")
-    if not is_own:
+    queries = checked_embeddings(embeddings, "embeddings")
+    points = unit_rows(queries, "embeddings")
+    first = 0
+    if gallery_embeddings is not None:
         gallery = checked_embeddings(gallery_embeddings, "gallery_embeddings")
-        if queries.shape[1] != gallery.shape[1]:
-            raise ValueError(
-                "`embeddings` and `gallery_embeddings` must have the same "
-                f"size. Received: {queries.shape[1]} and {gallery.shape[1]}."
-            )
-    queries = unit_rows(queries, "embeddings")
-    gallery = unit_rows(gallery, "gallery_embeddings")
-    settings = num_neighbors, num_expanded, distance_weight
-    rows = reciprocal_distances(queries, gallery, is_own, *settings)
-    return np.stack([distances.astype("float32") for distances in rows])
-
-
-def reciprocal_distances(
-    queries: np.ndarray,
-    gallery: np.ndarray,
-    is_own: bool,
-    num_neighbors: int = 20,
-    num_expanded: int = 6,
-    distance_weight: float = 0.3,
-) -> Iterator[np.ndarray]:
-    """Yields the row of `k_reciprocal` of each query; inputs have length 1."""
-    points = gallery if is_own else np.concatenate([queries, gallery])
-    columns = slice(0 if is_own else len(queries), len(points))
+        names = ("embeddings", "gallery_embeddings")
+        check_same_size(queries, gallery, names, axis=1)
+        gallery = unit_rows(gallery, "gallery_embeddings")
+        points, first = np.concatenate([points, gallery]), len(queries)
     weights = _encoding(points, num_neighbors, num_expanded)
     # Items by member: a minimum is 0 for all others.
     holders: list[tuple[list, list]] = [([], []) for _ in points]
@@ -106,6 +87,7 @@ def reciprocal_distances(
             holders[member][0].append(item)
             holders[member][1].append(weight)
     inverted = [(np.array(i, "int64"), np.array(w)) for i, w in holders]
+    rows = []
     for query, row in enumerate(weights[: len(queries)]):
         common = np.zeros(len(points))
         for member, weight in row.items():
@@ -113,8 +95,9 @@ def reciprocal_distances(
             common[items] += np.minimum(weight, values)
         jaccard = 1 - common / (2 - common)
         distances = _squared_distances(points[query], points)
-        mixed = (1 - distance_weight) * jaccard + distance_weight * distances
-        yield mixed[columns]
+        mixed = (1 - DISTANCE_WEIGHT) * jaccard + DISTANCE_WEIGHT * distances
+        rows.append(mixed[first:].astype("float32"))
+    return np.stack(rows)
 
 
 def _encoding(points, num_neighbors, num_expanded):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_gsp._checks import check_interval
 from keras_gsp._embeddings import moved_to_origin, searched_sides
 
 # Distances of one block of rows with all others: 64 MB in float32.
@@ -72,7 +73,8 @@ def verification_scores(
     Reference: Fawcett, "An introduction to ROC analysis", 2006; rates as
     NIST's face recognition tests define them.
     """
-    rates = _checked_rates(false_accept_rates)
+    for rate in false_accept_rates:
+        check_interval("[0, 1]", false_accept_rates=rate)
     pairs = PairDistances(embeddings, labels)
     false_accepts, true_accepts = _curve(pairs)
     scores = {
@@ -80,9 +82,9 @@ def verification_scores(
         "auc": float(np.trapezoid(true_accepts, false_accepts)),
         "equal_error_rate": _equal_error_rate(false_accepts, true_accepts),
     }
-    for name, rate in rates.items():
+    for rate in false_accept_rates:
         allowed = true_accepts[false_accepts <= rate]
-        scores[f"true_accept_rate_at_{name}"] = float(allowed.max())
+        scores[f"true_accept_rate_at_{rate:g}"] = float(allowed.max())
     scores["num_positive_pairs"] = pairs.num_positives
     scores["num_negative_pairs"] = pairs.num_negatives
     return scores
@@ -121,17 +123,6 @@ def _equal_error_rate(false_accepts, true_accepts):
     after = int(np.argmax(gaps >= 0))
     both = slice(after - 1, after + 1)
     return float(np.interp(0.0, gaps[both], false_accepts[both]))
-
-
-def _checked_rates(rates):
-    """The rates by their names in the scores."""
-    for rate in rates:
-        if isinstance(rate, bool | str) or not 0 <= rate <= 1:
-            raise ValueError(
-                "`false_accept_rates` must hold numbers in [0, 1]. "
-                f"Received: false_accept_rates={tuple(rates)}."
-            )
-    return {f"{float(rate):g}": float(rate) for rate in rates}
 
 
 class PairDistances:

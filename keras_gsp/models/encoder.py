@@ -30,7 +30,6 @@ def build_encoder(
     prefix_tokens: int = 0,
     prefix: str = "drop",
     grid_shape: tuple[int, int] | None = None,
-    pool_first: bool | None = None,
     preprocessing: Any = None,
     lora_rank: int | None = None,
     name: str = "encoder",
@@ -46,7 +45,11 @@ def build_encoder(
             poolings, of the embedding, at least 1. `None`: no projection; the
             backbone's features are pooled. See `initialize_projection`.
         pooling: layer from features to (batch, size), for example
-            `GeneralizedSumPooling`. `None`: average pooling.
+            `GeneralizedSumPooling`. `None`: average pooling. GeM, CroW, CBAM,
+            DELF and others (`pools_first`) pool what a ReLU leaves, and the
+            pooled vector is projected, without a bias; before GSP, NetVLAD,
+            OTK and WELDON a 1x1 convolution projects the features. GSP with a
+            `power` matches projected features and pools the backbone's.
         normalization: `"l2"`, `"ball"` or `None`; see
             `EmbeddingNormalization`.
         histogram: optional layer, for example `PrototypeHistogram`, from
@@ -62,12 +65,6 @@ def build_encoder(
             as a feature map. `None`: derived from the image's size and the
             number of tokens; the patches stay a sequence if these are unknown
             or the backbone masks tokens.
-        pool_first: whether to pool the backbone's own features and project
-            the pooled vector, without a bias. `None`: as the pooling is
-            defined (`pools_first`): GeM, CroW, CBAM, DELF and others pool what
-            a ReLU leaves; before GSP, NetVLAD, OTK and WELDON a 1x1 convolution
-            projects the features. With `True`, `GeneralizedSumPooling` matches
-            projected features and pools the backbone's, as its GeM + GSP.
         preprocessing: `gsp.data.Preprocessing` of the images, saved with the
             encoder; indexes and exports then crop images alike. Its `scale`
             and `offset` become a layer before the backbone.
@@ -82,7 +79,7 @@ def build_encoder(
         A functional model to embeddings, float32, (batch, embedding_size);
         `prefix="concatenate"` adds `embedding_size` for each token, and a
         pooling to several vectors (NetVLAD, OTK, optimal transport) has its
-        own size unless `pool_first` projects it. With histograms the output
+        own size. With histograms the output
         is a dictionary with the keys `"embedding"`, `"histogram"` and
         `"pooled"`: the vector that the histogram describes, (batch, size),
         not normalized. That is the pooled vector of a pooling with its own
@@ -119,9 +116,8 @@ def build_encoder(
         )
     if lora_rank is not None:
         enable_lora(backbone, lora_rank)
-    if pool_first is None:
-        is_maximum = isinstance(pooling, keras.layers.GlobalMaxPooling2D)
-        pool_first = getattr(pooling, "pools_first", is_maximum)
+    is_maximum = isinstance(pooling, keras.layers.GlobalMaxPooling2D)
+    pool_first = getattr(pooling, "pools_first", is_maximum)
     last = None
     if embedding_size is not None:
         last = _projection(features, embedding_size, pool_first)

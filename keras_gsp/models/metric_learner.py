@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from keras_gsp._checks import check_count, check_interval
+from keras_gsp._checks import check_count, check_interval, check_same_size
 from keras_gsp._compat import compile_by_xla
 from keras_gsp._configured import Configured
 from keras_gsp._encoding import embedding_of
@@ -28,7 +28,6 @@ from keras_gsp.models.lora import restart_factors
 from keras_gsp.models.problems import AnchoredWeights, ProblemProgress
 from keras_gsp.ops.halves import class_disjoint_halves
 from keras_gsp.ops.labels import (
-    check_same_length,
     class_indices,
     flat_labels,
     nan_without_row,
@@ -353,7 +352,7 @@ class MetricLearner(Configured, keras.Model):
         """Returns what a loss may use, gathered from the replicas."""
         labels = flat_labels(labels)
         embeddings = embedding_of(outputs)
-        check_same_length(labels, embeddings)
+        check_same_size(labels, embeddings)
         labels = _gather_replicas(labels)
         embeddings = _gather_replicas(embeddings)
         more: dict[str, Any] = {}

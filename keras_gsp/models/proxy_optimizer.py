@@ -15,8 +15,8 @@ def proxy_optimizer(
 
     Args:
         model: built model, a `MetricLearner` or any other.
-        optimizer: `keras.optimizers.Optimizer` for all other weights. Weights
-            that share a rate get a copy of it with their learning rate;
+        optimizer: `keras.optimizers.Optimizer` for all other weights. Those
+            of each name get a copy of it with their learning rate;
             `global_clipnorm` clips the gradient of each copy.
         learning_rates: dict from the end of a variable's path, in whole
             words, to a learning rate (number above 0, or schedule). `"proxies"`
@@ -29,7 +29,7 @@ def proxy_optimizer(
     Raises:
         TypeError: `optimizer` is not an optimizer, or wraps another one.
         ValueError: a name that matches no trainable variable, a variable
-            matched by two names, no names.
+            matched by two names.
 
     Example:
 
@@ -57,15 +57,9 @@ def proxy_optimizer(
     # For Keras's `fullmatch` on the whole path of a variable.
     patterns = {name: r"(?:.*/)?" + re.escape(name) for name in learning_rates}
     _check_matches(patterns, paths)
-    groups: dict[Any, list[str]] = {}
-    for name, rate in learning_rates.items():
-        key = rate if isinstance(rate, int | float) else id(rate)
-        groups.setdefault(key, []).append(name)
     chosen = {
-        "|".join(patterns[name] for name in names): _copy_with_rate(
-            optimizer, names[0], learning_rates[names[0]]
-        )
-        for names in groups.values()
+        pattern: _copy_with_rate(optimizer, name, learning_rates[name])
+        for name, pattern in patterns.items()
     }
     return keras.optimizers.MultiOptimizer(
         keras.optimizers.OptimizerMap(optimizer, chosen)
@@ -80,11 +74,6 @@ def _copy_with_rate(optimizer, name, learning_rate):
 
 
 def _check_matches(patterns, paths):
-    if not patterns:
-        raise ValueError(
-            "`learning_rates` must name at least one variable, for example "
-            '{"proxies": 1e-2}. Received: learning_rates={}.'
-        )
     owners: dict[str, str] = {}
     for name, pattern in patterns.items():
         matched = [path for path in paths if re.fullmatch(pattern, path)]

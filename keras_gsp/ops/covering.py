@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_gsp._checks import check_same_size
 from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import unit_ball
 from keras_gsp.ops.precision import at_least_float32
@@ -101,11 +102,7 @@ def _alike(pool, centers):
     """Both in the pool's dtype, float32 at least, and of one size."""
     pool = at_least_float32(pool)
     centers = ops.cast(at_least_float32(centers), pool.dtype)
-    if pool.shape[-1] != centers.shape[-1]:
-        raise ValueError(
-            "The pool and the centers must have the same size in the last "
-            f"axis. Received: {pool.shape[-1]} and {centers.shape[-1]}."
-        )
+    check_same_size(pool, centers, ("pool", "existing"), axis=-1)
     return pool, centers
 
 

@@ -5,14 +5,10 @@ from typing import TypeAlias
 import keras
 from keras import ops
 
-from keras_gsp._checks import require
+from keras_gsp._checks import check_same_size, check_shape, require
 from keras_gsp._labels import host_numbers
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.labels import (
-    check_same_length,
-    first_occurrences,
-    flat_labels,
-)
+from keras_gsp.ops.labels import first_occurrences, flat_labels
 
 Seed: TypeAlias = int | keras.random.SeedGenerator | None
 
@@ -83,10 +79,6 @@ def given_or_drawn_halves(
             "`first_half` must be boolean, True for the samples of the first "
             f"half. Received: dtype {first_half.dtype}."
         )
-    if len(first_half.shape) != 1:
-        raise ValueError(
-            "`first_half` must have shape (batch,). "
-            f"Received: shape {tuple(first_half.shape)}."
-        )
-    check_same_length(labels, first_half, ("labels", "first_half"))
+    check_shape("(batch,)", first_half=first_half)
+    check_same_size(labels, first_half, ("labels", "first_half"))
     return first_half

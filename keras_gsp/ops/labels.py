@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_gsp._checks import concrete_value, known_to_differ, require
+from keras_gsp._checks import concrete_value, require
 from keras_gsp._tensor import Tensor
 
 
@@ -98,16 +98,3 @@ def first_occurrences(labels: Tensor) -> Tensor:
     """
     same = ops.cast(same_class(labels, labels), "int32")
     return ops.cast(ops.argmax(same, axis=1), "int32")
-
-
-def check_same_length(
-    labels: Tensor,
-    embeddings: Tensor,
-    names: tuple[str, str] = ("labels", "embeddings"),
-) -> None:
-    """Raises `ValueError` when both static lengths are known and differ."""
-    if known_to_differ(labels.shape[:1], embeddings.shape[:1]):
-        raise ValueError(
-            f"`{names[0]}` and `{names[1]}` must have the same length. "
-            f"Received: {labels.shape[0]} and {embeddings.shape[0]}."
-        )

@@ -25,10 +25,7 @@ _SIMILARITY_MARGIN = 0.1
 
 
 def batch_hard_pairs(
-    embeddings: Tensor,
-    references: Tensor,
-    weights: PairWeights,
-    seed: Seed = None,
+    embeddings: Tensor, references: Tensor, weights: PairWeights, _: Seed
 ) -> PairWeights:
     """Keeps each anchor's farthest positive and nearest negative.
 
@@ -40,7 +37,6 @@ def batch_hard_pairs(
         Hermans et al., "In Defense of the Triplet Loss for Person
         Re-Identification", 2017, equation (5).
     """
-    del seed
     distances = _distances(embeddings, references)
     is_positive, is_negative, has_both = _both_kinds(weights)
     farthest = ops.where(is_positive, distances, -1.0)
@@ -52,10 +48,7 @@ def batch_hard_pairs(
 
 
 def semi_hard_pairs(
-    embeddings: Tensor,
-    references: Tensor,
-    weights: PairWeights,
-    seed: Seed = None,
+    embeddings: Tensor, references: Tensor, weights: PairWeights, _: Seed
 ) -> PairWeights:
     """Pairs each positive with the nearest negative farther than it.
 
@@ -66,7 +59,6 @@ def semi_hard_pairs(
     Reference:
         Schroff et al., "FaceNet", CVPR 2015, equation (4).
     """
-    del seed
     distances = _distances(embeddings, references)
     is_positive, is_negative, _ = _both_kinds(weights)
 
@@ -89,10 +81,7 @@ def semi_hard_pairs(
 
 
 def distance_weighted_pairs(
-    embeddings: Tensor,
-    references: Tensor,
-    weights: PairWeights,
-    seed: Seed = None,
+    embeddings: Tensor, references: Tensor, weights: PairWeights, seed: Seed
 ) -> PairWeights:
     """Draws a negative for each positive, uniformly over distances.
 

@@ -100,9 +100,7 @@ def log_one_plus_sum_exp(
     return ops.softplus(ops.logsumexp(exponents, axis=axis))
 
 
-def weighted_logsumexp(
-    exponents: Tensor, weights: Tensor, *, axis: int = -1
-) -> Tensor:
+def weighted_logsumexp(exponents: Tensor, weights: Tensor) -> Tensor:
     """Returns `log(sum(weights * exp(exponents)))`.
 
     An entry of weight 0 is left out; about -1e30 where all weights are 0.
@@ -111,7 +109,7 @@ def weighted_logsumexp(
     logs = ops.log(ops.where(is_kept, weights, 1.0))
     never = ops.cast(_NEVER, exponents.dtype)
     exponents = ops.where(is_kept, exponents + logs, never)
-    return ops.logsumexp(exponents, axis=axis)
+    return ops.logsumexp(exponents, axis=-1)
 
 
 def fold_positives(

@@ -6,9 +6,8 @@ K = Z Z' `similarities`, M `same_half` (1 where two samples share a half).
 
 from keras import ops
 
-from keras_gsp._checks import check_positive
+from keras_gsp._checks import check_positive, check_same_size
 from keras_gsp._tensor import Tensor
-from keras_gsp.ops.labels import check_same_length
 from keras_gsp.ops.precision import at_least_float32, full_matmul
 
 
@@ -36,8 +35,8 @@ def cross_half_prediction(
     check_positive(ridge=ridge)
     histograms = at_least_float32(histograms)
     targets = ops.cast(targets, histograms.dtype)
-    check_same_length(histograms, targets, ("histograms", "targets"))
-    check_same_length(first_half, targets, ("first_half", "targets"))
+    check_same_size(histograms, targets, ("histograms", "targets"))
+    check_same_size(first_half, targets, ("first_half", "targets"))
     first_half = ops.convert_to_tensor(first_half)
     same_half = ops.cast(
         first_half[:, None] == first_half[None, :], histograms.dtype

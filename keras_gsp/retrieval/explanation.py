@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_gsp._checks import check_same_size
 from keras_gsp._compat import operation_of
 from keras_gsp._encoding import embedding_tensor, input_of
 from keras_gsp._tensor import Tensor
@@ -80,11 +81,8 @@ def explain(
             "`encoder` must be a functional Keras model. "
             f"Received: {type(encoder).__name__}."
         )
-    if len(queries) != len(neighbors):
-        raise ValueError(
-            "`queries` and `neighbors` must have the same length. "
-            f"Received: {len(queries)} and {len(neighbors)}."
-        )
+    queries, neighbors = map(ops.convert_to_tensor, (queries, neighbors))
+    check_same_size(queries, neighbors, ("queries", "neighbors"))
     embedding = embedding_tensor(encoder)
     pooling, pooled = _pooling_before(embedding)
     model = keras.Model(input_of(encoder), [pooling.input, pooled, embedding])
@@ -106,7 +104,7 @@ def explain(
 
 def _parts(model, pooling, images):
     """Embeddings, their parts by prototype, and maps."""
-    outputs = model(ops.convert_to_tensor(images), training=False)
+    outputs = model(images, training=False)
     features, pooled, embedding = map(at_least_float32, outputs)
     maps = pooling.transport_plan(features) / pooling.ratio
     flat_maps, flat = (

@@ -1,7 +1,5 @@
 """Training and evaluation images: the same pixels for the same seed."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from PIL import Image
 
 import keras_gsp as gsp
 from keras_gsp.data import ImageSet, Preprocessing, crops, image_batches
-from keras_gsp.data.batches import _source
 
 CUT = Preprocessing(8)
 WHOLE = Preprocessing(None)
@@ -182,20 +179,6 @@ def test_batches_carry_the_paths_of_their_files(files):
     assert image_batches(files[:1] * 2, preprocessing=CUT).ids is None
     pixels = np.zeros((1, 4, 4, 3), "u1")
     assert image_batches(pixels, preprocessing=CUT).ids is None
-
-
-def test_paths_of_every_library_are_read_alike(files):
-    pandas = pytest.importorskip("pandas")
-    for paths in (
-        tuple(files),
-        [*map(pathlib.Path, files)],
-        np.array(files, object),
-        np.array(files).astype("S"),
-        pandas.Series(files, index=range(7, 14)),
-        pandas.Series(files, dtype="string"),
-        pandas.Series(files, dtype="category"),
-    ):
-        assert _source(paths, CUT).tolist() == files, type(paths)
 
 
 def test_evaluation_keeps_order_and_the_short_last_batch():

@@ -9,7 +9,6 @@ from PIL import Image
 import keras_gsp as gsp
 from keras_gsp.data import Preprocessing, image_batches
 from keras_gsp.data.preprocessing import preprocessing_of
-from keras_gsp.layers.expected_preprocessing import ExpectedPreprocessing
 
 CUT = Preprocessing(24, 36)
 NAMES = np.array(list("aabbccdd"))
@@ -71,8 +70,6 @@ def test_what_contradicts_the_encoder_is_refused(encoder, photos):
         gsp.retrieval.ExactIndex.from_encoder(encoder, other)
     with pytest.raises(ValueError, match=r"\(20, 20\) pixels.*size=24"):
         gsp.models.build_encoder(backbone(20), preprocessing=CUT)
-    with pytest.raises(TypeError, match="preprocessing=36"):
-        ExpectedPreprocessing(36)
 
 
 def test_the_gallery_decides_for_an_encoder_that_does_not_know(

@@ -81,14 +81,6 @@ def test_a_pair_that_a_miner_draws_twice_is_the_pair_twice(case):
         assert abs(found(weights, known) - once) > 1e-4
 
 
-@every_pair_case
-def test_order_is_irrelevant(case):
-    labels, embeddings = batch()
-    order, loss = np.random.default_rng(3).permutation(10), make(case)
-    found = loss(labels[order], embeddings[order])
-    assert_equal(found, loss(labels, embeddings))
-
-
 def test_a_batch_of_unknown_size_in_a_graph_and_nan_labels():
     """Every loss in one graph."""
     import tensorflow as tf

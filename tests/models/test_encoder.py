@@ -84,17 +84,13 @@ def test_half_precision_ends_in_float32_and_pooled_is_before_its_norm():
     assert np.abs(lengths - 1.0).min() > 1e-3
 
 
-@pytest.mark.parametrize("pool_first", [False, True])
 @pytest.mark.parametrize("tokens", [False, True])
-def test_histogram_is_of_features_in_the_unit_ball_and_pooled_their_mean(
-    tokens, pool_first
-):
+def test_histogram_is_of_features_in_the_ball_and_pooled_their_mean(tokens):
     backbone = token_backbone() if tokens else feature_backbone()
     encoder = build(
         backbone,
         pooling=None if tokens else keras.layers.GlobalMaxPooling2D(),
         histogram=PrototypeHistogram(5, name="histogram"),
-        pool_first=pool_first,
     )
     inputs = np.random.default_rng(0).normal(size=(4, *encoder.input_shape[1:]))
     # Long features, of which a softmax of scale 10 would saturate.
@@ -196,9 +192,8 @@ def masking_backbone():
 @pytest.mark.parametrize(
     "options",
     [
-        {"prefix_tokens": 2, "prefix": "keep", "pool_first": True},
+        {"prefix_tokens": 2, "prefix": "keep"},
         {"is_gsp": True, "prefix_tokens": 2},
-        {"is_gsp": True, "pool_first": True},
     ],
     ids=str,
 )
@@ -219,13 +214,11 @@ def test_padding_is_not_pooled(options, tmp_path):
     np.testing.assert_allclose(nothing, np.zeros((2, 3)), atol=1e-6)
 
 
-def test_pool_first_with_gsp_matches_projected_features():
+def test_gsp_with_a_power_matches_projected_features():
     """GeM + GSP: the mean of the backbone's features, projected."""
     pooling = GeneralizedSumPooling(5, power=2.0, return_histogram=True)
     network = token_backbone()
-    encoder = build(
-        network, pooling=pooling, normalization=None, pool_first=True
-    )
+    encoder = build(network, pooling=pooling, normalization=None)
     assert pooling.prototypes.shape == (5, 8)
     inputs = np.random.default_rng(0).normal(size=(3, *network.input_shape[1:]))
     features = np.asarray(network(inputs))
@@ -257,10 +250,6 @@ def test_the_pooling_decides_what_is_projected():
         (keras.layers.GlobalMaxPooling2D, True),
         (gsp.layers.WELDONPooling, False),
     ]:
-        for options, is_first in (
-            ({}, pools_first),
-            ({"pool_first": not pools_first}, not pools_first),
-        ):
-            encoder = build(feature_backbone(), pooling=make(), **options)
-            # Pooled vectors are projected without a bias.
-            assert encoder.get_layer("projection").use_bias != is_first
+        encoder = build(feature_backbone(), pooling=make())
+        # Pooled vectors are projected without a bias.
+        assert encoder.get_layer("projection").use_bias != pools_first

@@ -2,11 +2,10 @@
 
 import keras
 import numpy as np
-import pytest
 
 import keras_gsp as gsp
 from keras_gsp.models.lora import lora_layers
-from tests.compiled import on_tensorflow
+from keras_gsp.retrieval.serving.served_encoder import ServedEncoder
 from tests.models.test_foundation_models import transformer
 
 LABELS = np.repeat(np.arange(4), 2)
@@ -117,22 +116,11 @@ def test_a_loaded_learner_embeds_alike_and_trains_on(tmp_path):
         assert not np.array_equal(after[name], before[name]), name
 
 
-@pytest.mark.slow
-@on_tensorflow
-def test_an_export_is_that_of_the_merged_encoder(tmp_path):
-    import tensorflow as tf
-
+def test_what_is_served_is_the_merged_encoder():
     model = trained().encoder
-    gsp.retrieval.export_encoder(model, tmp_path / "export")
-    loaded = tf.saved_model.load(str(tmp_path / "export"))
-    pixels = np.random.default_rng(0).integers(
-        0, 256, images().shape, dtype="uint8"
-    )
-    files = tf.stack([tf.io.encode_png(image) for image in pixels])
-    answer = loaded.signatures["embed"](image_bytes=files)
-    np.testing.assert_allclose(answer["embedding"], model(pixels), atol=1e-6)
-    size = sum(int(tf.size(v)) for v in loaded.encoder_variables)
-    assert size == gsp.models.merge_lora(model).count_params()
+    served = ServedEncoder(model).encoder
+    assert not lora_layers(served)
+    np.testing.assert_allclose(served(images()), model(images()), atol=1e-6)
 
 
 def test_a_backbone_of_keras_hub_adapts_its_attention():

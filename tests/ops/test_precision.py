@@ -16,7 +16,7 @@ from keras import ops
 import keras_gsp as gsp
 from keras_gsp.ops import precision
 from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.precision import exact_mean, full_matmul
+from keras_gsp.ops.precision import exact_mean
 from tests.compiled import not_on_jax
 from tests.gradients import gradients
 from tests.layers.pooling.test_poolings import POOLINGS, built
@@ -248,27 +248,6 @@ def test_every_setting_of_pytorch_that_rounds_is_seen(monkeypatch):
         finally:
             setattr(owner, name, off)
         assert not precision.rounds_products(), (owner, name)
-
-
-@not_on_jax
-@pytest.mark.parametrize("shape", [(7, 5), (3, 7, 5)])
-def test_full_products_have_the_digits_of_float32(shape):
-    arrays = normal(*shape), normal(5, 6, seed=1)
-    exact = np.matmul(*(array.astype("float64") for array in arrays))
-    upstream = normal(*exact.shape, seed=2)
-
-    def total(one, other, product=full_matmul):
-        return ops.sum(ops.multiply(product(one, other), upstream))
-
-    slopes = gradients(total, *arrays)
-    with rounded_products():
-        found = ops.convert_to_numpy(full_matmul(*arrays))
-        rounded = gradients(total, *arrays)
-        loose = gradients(functools.partial(total, product=ops.matmul), *arrays)
-    assert np.abs(found - exact).max() < 2e-6
-    for slope, same, worse in zip(slopes, rounded, loose, strict=True):
-        assert np.abs(slope - same).max() < 4e-6
-        assert np.abs(slope - worse).max() > 1e-4
 
 
 @pytest.mark.usefixtures("double_precision")

@@ -4,10 +4,11 @@ import keras
 import numpy as np
 
 from keras_gsp import callbacks, layers, losses, models
-from tests.refusals._rows import out_of_range
+from tests.refusals._rows import out_of_range, rows
 
 IMAGES = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
 LABELS = np.repeat(np.arange(3), 8)
+NCA = losses.ProxyNCALoss()
 
 
 def alternating(pool=(), **arguments):
@@ -69,36 +70,39 @@ ROWS = [
         },
     ),
     (alternating, (iter([1]),), "no iterator.*pool=<list_iterator"),
-    *(
-        (pooled, (pool,), message)
-        for pool, message in (
-            ((IMAGES[:16], LABELS[:16]), "none of 1 classes: 2"),
-            ((IMAGES, LABELS - 1), r"\[0, num_classes=3\).*-1"),
-            ((IMAGES, LABELS + 0.5), r"whole.*\d\.5"),
-            ((IMAGES, np.eye(3)[LABELS]), r"one entry.*\(24, 3\)"),
-            ((IMAGES * np.nan, LABELS), "diverged"),
-            ([IMAGES], "Received: ndarray"),
-            (lambda *_: iter([]), "no iterator"),
-        )
-    ),
-    (pooled, {"make": lambda: learner(proxies=None)}, "proxies=None"),
-    (pooled, {"make": lambda: learner(anchor_weight=None)}, "_weight=None"),
-    (pooled, {"make": plain, "loss": "mse"}, "Received: a Sequential"),
-    (
+    *rows(
         pooled,
-        {"loss": losses.ProxyNCALoss(), "warmup_epochs": 1},
-        "`warmup_epochs`.*warmup_epochs=1",
+        (((IMAGES[:16], LABELS[:16]),), "none of 1 classes: 2"),
+        (((IMAGES, LABELS - 1),), r"\[0, num_classes=3\).*-1"),
+        (((IMAGES, LABELS + 0.5),), r"whole.*\d\.5"),
+        (((IMAGES, np.eye(3)[LABELS]),), r"one entry.*\(24, 3\)"),
+        (((IMAGES * np.nan, LABELS),), "diverged"),
+        (([IMAGES],), "Received: ndarray"),
+        ((lambda *_: iter([]),), "no iterator"),
+        ({"make": lambda: learner(proxies=None)}, "proxies=None"),
+        ({"make": lambda: learner(anchor_weight=None)}, "_weight=None"),
+        ({"make": plain, "loss": "mse"}, "Received: a Sequential"),
+        ({"loss": NCA, "warmup_epochs": 1}, "`warmup_epochs`.*warmup_epochs=1"),
     ),
     *out_of_range(evaluation, {"validation_freq": [0], "batch_size": [0.5]}),
-    (evaluation, ((IMAGES, LABELS[:3]),), "24 images, 3 labels"),
-    (evaluation, ((IMAGES, LABELS, LABELS),), "a tuple of 3"),
-    (evaluation, ((IMAGES, ["a", *LABELS[1:]]),), "labels of dataset.*str"),
-    (evaluation, (IMAGES,), "ndarray"),
-    (evaluation, {"gallery": 3}, "`gallery`.*int"),
-    (tensors, (lambda data: data.repeat(),), "infinite"),
-    (tensors, (lambda data: data.map(lambda x, y: x),), "TensorSpec"),
-    (tensors, (lambda data: data.unbatch(),), r"batch\(64\)"),
-    (evaluated, ((IMAGES, np.arange(24)),), "24 images of 24 classes"),
-    (evaluated, {"gallery": (IMAGES, LABELS + 4)}, "no class in c"),
-    (evaluated, ((IMAGES, np.eye(24)),), r"shape \(24, 24\)"),
+    *rows(
+        evaluation,
+        (((IMAGES, LABELS[:3]),), "24 images, 3 labels"),
+        (((IMAGES, LABELS, LABELS),), "a tuple of 3"),
+        (((IMAGES, ["a", *LABELS[1:]]),), "labels of dataset.*str"),
+        ((IMAGES,), "ndarray"),
+        ({"gallery": 3}, "`gallery`.*int"),
+    ),
+    *rows(
+        tensors,
+        ((lambda data: data.repeat(),), "infinite"),
+        ((lambda data: data.map(lambda x, y: x),), "TensorSpec"),
+        ((lambda data: data.unbatch(),), r"batch\(64\)"),
+    ),
+    *rows(
+        evaluated,
+        (((IMAGES, np.arange(24)),), "24 images of 24 classes"),
+        ({"gallery": (IMAGES, LABELS + 4)}, "no class in c"),
+        (((IMAGES, np.eye(24)),), r"shape \(24, 24\)"),
+    ),
 ]

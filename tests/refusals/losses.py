@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_gsp import losses
-from tests.refusals._rows import out_of_range
+from tests.refusals._rows import out_of_range, rows
 
 OUT_OF_RANGE = {
     "ArcFaceLoss": {"margin": [28.6], "temperature": [0.0]},
@@ -56,14 +56,6 @@ def cross_batch(labels, rows=9):
     return loss.compute(np.array(labels), histograms(), np.ones((rows, 3)))
 
 
-def proxy_nca(labels, similarities):
-    return losses.ProxyNCALoss()(labels, similarities)
-
-
-def matryoshka(loss, sizes=(4, 2), **options):
-    return losses.MatryoshkaLoss(loss, sizes, **options)
-
-
 PAIR = losses.ContrastiveLoss()
 ROWS = [
     row
@@ -71,57 +63,53 @@ ROWS = [
     for row in out_of_range(getattr(losses, name), refused)
 ]
 ROWS += [
-    (losses.TripletLoss, {"marg": 1}, "Arguments of TripletLoss.*marg=1"),
     (losses.RecallAtKLoss, ((1, 0),), "`k` must be .*Received: k=0"),
     (supcon, (np.ones(3),), "same length. Received: 3 and 7"),
     (supcon, (np.ones((7, 7), int),), r"\(None, 1\).*\(7, 7\)"),
-    (between, ([0, 1], np.ones((2, 3, 1))), r"Received: shape \(2, 3, 1"),
-    (between, ([0], np.ones((2, 3))), "`reference_labels` and"),
-    (between, ([0, 1], np.ones((2, 4))), "same size. Received: 3 and 4"),
-    (
+    *rows(
         between,
-        ([0, 1], np.ones((2, 3)), np.ones((2, 3), bool)),
-        "`excluded` must have shape",
+        (([0, 1], np.ones((2, 3, 1))), r"Received: shape \(2, 3, 1"),
+        (([0], np.ones((2, 3))), "`reference_labels` and"),
+        (([0, 1], np.ones((2, 4))), "same size. Received: 3 and 4"),
+        (([0, 1], np.ones((2, 3)), np.eye(2, 3) > 0), "`excluded` must have"),
     ),
     (PAIR, ([], np.ones((0, 3))), "`embeddings` must have at least one row"),
-    (proxy_nca, ([], np.ones((0, 3, 1))), "` must have at least one row"),
-    (proxy_nca, ([0] * 8, np.ones((8, 5))), r"Received: shape \(8, 5\)"),
-    (proxy_nca, ([0] * 3, np.ones((8, 5, 1))), "`labels` and `similarities`"),
-    *out_of_range(losses.CenterRegularizer, {"weight": [-0.1]}),
-    (
-        losses.CenterRegularizer(),
-        (np.ones((4, 5)),),
-        r"Received: shape \(4, 5\)",
+    *rows(
+        losses.ProxyNCALoss(),
+        (([], np.ones((0, 3, 1))), "` must have at least one row"),
+        (([0] * 8, np.ones((8, 5))), r"Received: shape \(8, 5\)"),
+        (([0] * 3, np.ones((8, 5, 1))), "`labels` and `similarities`"),
     ),
-    (zero_shot, ([0, 7] * 4 + [1],), r"in \[0, 7\).*labels="),
-    (zero_shot, (["a"] * 9,), "must be numbers"),
-    (zero_shot, ([0, 1],), "`labels` and `histograms`"),
-    (cross_batch, ([3] * 9,), "at least two classes"),
-    (cross_batch, ([np.nan, *range(8)],), "must not be NaN"),
-    (cross_batch, ([0, 1],), "`labels` and `embeddings`|`labels` and"),
-    (cross_batch, (range(9), 8), "`histograms` and `targets`"),
+    *out_of_range(losses.CenterRegularizer, {"weight": [-0.1]}),
+    (losses.CenterRegularizer(), (np.ones((4, 5)),), r"shape \(4, 5\)"),
+    *rows(
+        zero_shot,
+        (([0, 7] * 4 + [1],), r"in \[0, 7\).*labels="),
+        ((["a"] * 9,), "must be numbers"),
+        (([0, 1],), "`labels` and `histograms`"),
+    ),
+    *rows(
+        cross_batch,
+        (([3] * 9,), "at least two classes"),
+        (([np.nan, *range(8)],), "must not be NaN"),
+        (([0, 1],), "`labels` and `embeddings`|`labels` and"),
+        ((range(9), 8), "`histograms` and `targets`"),
+    ),
     (losses.CrossBatchLoss, ("triplet",), "must be a pair loss"),
     *out_of_range(
         losses.CrossBatchLoss, {"ridge": [0], "seed": [1.5]}, pair_loss=PAIR
     ),
     (losses.ZeroShotLoss(), ([0, 1], np.eye(2)), r"MetricLearner\(regulari"),
-    *(
-        (matryoshka, (PAIR, sizes), "`sizes` must")
-        for sizes in ((4, 4), (4, 0))
+    *rows(
+        losses.MatryoshkaLoss,
+        ((PAIR, (4, 4)), "`sizes` must"),
+        ((PAIR, (4, 0)), "`sizes` must"),
+        ({"loss": PAIR, "weights": (1, 0)}, "`weights` must be 4 positive"),
+        ((losses.ZeroShotLoss(),), "`loss` must be a pair loss"),
     ),
+    (losses.MatryoshkaLoss(PAIR), ([0, 1], np.eye(2, 8)), "embedding size, 8"),
     (
-        matryoshka,
-        {"loss": PAIR, "weights": (1.0, 0.0)},
-        "`weights` must be 2 positive",
-    ),
-    (matryoshka, (losses.ZeroShotLoss(),), "`loss` must be a pair loss"),
-    (
-        matryoshka(PAIR, (16, 4)),
-        ([0, 1], np.eye(2, 8)),
-        "embedding size, 8",
-    ),
-    (
-        matryoshka(losses.ProxyNCALoss()),
+        losses.MatryoshkaLoss(losses.ProxyNCALoss()),
         ([0, 1], np.eye(2, 8)),
         "Train with `MetricLearner",
     ),

@@ -9,7 +9,7 @@ import pytest
 from keras_gsp import layers, losses, models
 from keras_gsp._encoding import embedding_of
 from keras_gsp.losses.metric_loss import MetricLoss
-from tests.refusals._rows import out_of_range
+from tests.refusals._rows import out_of_range, rows
 
 
 def encoder(side=16, layer=None, pooling=None, size=6, **options):
@@ -52,12 +52,13 @@ def with_histogram(has_histogram=True):
     return encoder(pooling=pooling, size=8)
 
 
-def learner(encoder=None, **arguments):
-    return models.MetricLearner(encoder or with_histogram(), **arguments)
+def learner(encoder=None, regularizer=None, **arguments):
+    encoder, arguments["regularizer"] = encoder or with_histogram(), regularizer
+    return models.MetricLearner(encoder, **arguments)
 
 
-def compiled(loss, **arguments):
-    learner(**arguments).compile("sgd", loss=loss)
+def compiled(loss, proxies=None, memory=None):
+    learner(proxies=proxies, memory=memory).compile("sgd", loss=loss)
 
 
 def trained(labels=24, sample_weight=None):
@@ -67,8 +68,9 @@ def trained(labels=24, sample_weight=None):
     model.train_on_batch(images, np.arange(labels) // 4, sample_weight)
 
 
-def chunked(chunks, **options):
-    layer = keras.layers.Conv2D(8, 2, strides=2, name="active", **options)
+def chunked(chunks, active=None):
+    options = {"name": "active", "activity_regularizer": active}
+    layer = keras.layers.Conv2D(8, 2, strides=2, **options)
     model = learner(encoder(layer=layer), batch_chunks=chunks)
     model.compile("sgd", loss=PAIR, run_eagerly=True)
     model.train_on_batch(np.zeros((24, 16, 16, 3)), np.arange(24) // 4)
@@ -80,7 +82,7 @@ NAMES = np.array(["ant", "bee", "cat", "dog"])[CODES]
 NAN = np.where(CODES == 3, np.nan, CODES)
 
 
-def fitted(labels=CODES, parts="", how="fit", data=None):
+def fitted(labels=CODES, parts="", how="fit", data=None, unbatched=False):
     """No label is trained on, and no weight moves."""
     layer = {
         "": {},
@@ -92,14 +94,16 @@ def fitted(labels=CODES, parts="", how="fit", data=None):
     model.compile("sgd", loss=PAIR, run_eagerly=True)
     before = model.get_weights()
     try:
-        getattr(model, how)(*([IMAGES, labels] if data is None else [data()]))
+        given = [IMAGES, labels] if data is None else [data()]
+        given = [given[0].unbatch()] if unbatched else given
+        getattr(model, how)(*given)
     finally:
         np.testing.assert_equal(model.get_weights(), before)
 
 
-def tensors(data, make="from_tensors"):
+def tensors(data):
     tf = pytest.importorskip("tensorflow")
-    return lambda: getattr(tf.data.Dataset, make)(data)
+    return lambda: tf.data.Dataset.from_tensors(data)
 
 
 class ListWise(MetricLoss):
@@ -109,14 +113,14 @@ class ListWise(MetricLoss):
         return keras.ops.sum(keras.ops.square(embeddings), axis=-1)
 
 
-def build(network, **options):
-    return models.build_encoder(network(), **options)
-
-
 def feature_map():
     return keras.Sequential(
         [keras.Input((16, 16, 3)), keras.layers.Conv2D(6, 4, strides=4)]
     )
+
+
+def build(network=feature_map, **options):
+    return models.build_encoder(network(), **options)
 
 
 def pooled():
@@ -142,8 +146,8 @@ def initialize(images, size=3, **options):
     models.initialize_projection(network, images)
 
 
-def proxy_optimizer(rates, model=None, optimizer=None):
-    model = model or keras.Sequential(
+def proxy_optimizer(rates, optimizer=None):
+    model = keras.Sequential(
         [
             keras.Input((8,)),
             keras.layers.Dense(4, name="encoder"),
@@ -174,12 +178,15 @@ ROWS = [
     *out_of_range(
         two_looks, {"combine": ["both"], "mass": [0.0], "window": [1.5]}
     ),
-    (two_looks, (average,), "`pooling_weights`.*Received: 0 in the"),
-    (two_looks, (tokens,), "feature map"),
-    (two_looks, (of_any_size,), "`first` must take images of a known size"),
-    (two_looks, (encoder, of_any_size), "`second` must take"),
-    (two_looks, (encoder, lambda: encoder(size=5)), r"\[6, 5\]"),
-    (two_looks, (encoder, gray), "channels. Received: 3 and 1"),
+    *rows(
+        two_looks,
+        ((average,), "`pooling_weights`.*Received: 0 in the"),
+        ((tokens,), "feature map"),
+        ((of_any_size,), "`first` must take images of a known size"),
+        ((encoder, of_any_size), "`second` must take"),
+        ((encoder, lambda: encoder(size=5)), r"\[6, 5\]"),
+        ((encoder, gray), "channels. Received: 3 and 1"),
+    ),
     (look, (["a.jpg"],), "`images` must be an array"),
     *out_of_range(multi_view, {"scales": [()]}),
     (multi_view, {"scales": (0.0,)}, "`scales` must be .*Received: scales=0.0"),
@@ -193,134 +200,79 @@ ROWS = [
             "batch_chunks": [0],
         },
     ),
-    (
+    *rows(
         learner,
-        {"regularizer": losses.ZeroShotLoss()},
-        "class_embeddings=None",
+        ({"regularizer": losses.ZeroShotLoss()}, "class_embeddings=None"),
+        ({"regularizer": losses.CrossBatchLoss(NCA)}, "proxies=None"),
+        ((with_histogram(False), CROSS_BATCH), "return_histogram=True"),
+        ({"log_regularizer_share": True}, "a regularizer, and TensorFlow"),
     ),
-    (learner, {"regularizer": losses.CrossBatchLoss(NCA)}, "proxies=None"),
-    (
-        learner,
-        {"encoder": with_histogram(False), "regularizer": CROSS_BATCH},
-        "return_histogram=True",
-    ),
-    (
-        learner,
-        {"log_regularizer_share": True},
-        "needs a regularizer, and TensorFlow",
-    ),
-    (compiled, ("mse",), "pair loss or a proxy loss"),
-    (compiled, (CROSS_BATCH,), r"MetricLearner\(regularizer=CrossBatchLoss"),
-    (compiled, (NCA,), "ProxyNCALoss needs proxies"),
-    (
+    *rows(
         compiled,
-        {"loss": NCA, "proxies": PROXIES, "memory": layers.EmbeddingMemory(4)},
-        "need a pair loss",
+        (("mse",), "pair loss or a proxy loss"),
+        ((CROSS_BATCH,), r"MetricLearner\(regularizer=CrossBatchLoss"),
+        ((NCA,), "ProxyNCALoss needs proxies"),
+        ((NCA, PROXIES, layers.EmbeddingMemory(4)), "need a pair loss"),
+        ((ListWise(), PROXIES), "ListWise cannot use `proxies`"),
+    ),
+    *rows(
+        build,
+        ({"embedding_size": 0}, "embedding_size=0"),
+        ({"normalization": "max"}, "normalization='max'"),
+        ({"prefix_tokens": 1}, "need tokens"),
+        (TWO_HISTOGRAMS, "Only one of"),
+        ({"lora_rank": 0}, "`lora_rank` must be"),
+        ({"lora_rank": 99}, "lora_rank=99.*Lower it"),
+        ((pooled,), "without its top.*backbone.get_layer"),
+        ((keras.Sequential,), "must be a built Keras model"),
+    ),
+    *rows(
+        functools.partial(build, patches),
+        ({"prefix": "cut"}, "prefix='cut'"),
+        ({"prefix_tokens": -1}, "prefix_tokens=-1"),
+        ({"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
+        ({"grid_shape": (0, 2)}, "rows=0"),
+        ({"prefix": "concatenate"}, "at least 1 with"),
+        ({"prefix": "keep", "grid_shape": (2, 3)}, "must be None with"),
     ),
     (
-        compiled,
-        {"loss": ListWise(), "proxies": PROXIES},
-        "ListWise cannot use `proxies`",
+        build,
+        {"network": masked_patches, "grid_shape": (2, 3)},
+        "count: it has no mask",
     ),
+    *rows(
+        initialize,
+        ((pictures(), None), "layers named"),
+        ((pictures(), 7), "7 dimensions, 6 channels, 40 images"),
+        ((pictures() * np.nan,), "must be finite"),
+        (((pictures(), np.arange(40)),), "num_classes=40 for 40"),
+    ),
+    *rows(
+        proxy_optimizer,
+        (({"prototypes": 1e-2},), "'prototypes'.*encoder/kernel"),
+        (({"proxies": 1, "class_proxies/proxies": 2},), "/proxies' twice"),
+        (({"proxies": 1e-2}, "adam"), "Received: optimizer="),
+        (({"proxies": 1e-2}, SCALED), "Received: optimizer="),
+    ),
+    (models.truncate_encoder, (encoder(), 9), "truncate_to=9"),
     (trained, (23,), "23"),
-    *(
-        (functools.partial(build, network), options, message)
-        for network, options, message in (
-            (feature_map, {"embedding_size": 0}, "embedding_size=0"),
-            (feature_map, {"normalization": "max"}, "normalization='max'"),
-            (feature_map, {"prefix_tokens": 1}, "need tokens"),
-            (feature_map, TWO_HISTOGRAMS, "Only one of"),
-            (feature_map, {"lora_rank": 0}, "`lora_rank` must be"),
-            (feature_map, {"lora_rank": 99}, "lora_rank=99.*Lower it"),
-            (pooled, {}, "without its top.*backbone.get_layer"),
-            (keras.Sequential, {}, "must be a built Keras model"),
-            (patches, {"prefix": "cut"}, "prefix='cut'"),
-            (patches, {"prefix_tokens": -1}, "prefix_tokens=-1"),
-            (patches, {"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
-            (patches, {"grid_shape": (0, 2)}, "rows=0"),
-            (masked_patches, {"grid_shape": (2, 3)}, "count: it has no mask"),
-            (patches, {"prefix": "concatenate"}, "at least 1 with"),
-            (
-                patches,
-                {"prefix": "keep", "grid_shape": (2, 3)},
-                "must be None with",
-            ),
-        )
-    ),
-    (initialize, (pictures(), None), "layers named"),
-    (initialize, (pictures(), 7), "7 dimensions, 6 channels, 40 images"),
-    (initialize, (pictures() * np.nan,), "must be finite"),
-    (initialize, ((pictures(), np.arange(40)),), "num_classes=40 for 40"),
-    (proxy_optimizer, ({"prototypes": 1e-2},), "'prototypes'.*encoder/kernel"),
-    (proxy_optimizer, ({"roxies": 1e-2},), "'roxies'"),
-    (
-        proxy_optimizer,
-        ({"proxies": 1e-2, "class_proxies/proxies": 1e-3},),
-        "class_proxies/proxies' twice",
-    ),
-    (proxy_optimizer, ({},), "at least one"),
-    (
-        proxy_optimizer,
-        ({"proxies": 1e-2}, keras.Sequential([layers.ClassProxies(3)])),
-        "build it first",
-    ),
-    *(
-        (
-            proxy_optimizer,
-            {"rates": {"proxies": 1e-2}, "optimizer": optimizer},
-            "Received: optimizer=",
-        )
-        for optimizer in ("adam", SCALED)
-    ),
-    *(
-        (models.truncate_encoder, (encoder(), size), f"truncate_to={size}")
-        for size in (0, 9)
-    ),
     (trained, {"sample_weight": np.ones(24)}, "no sample weights"),
     (chunked, (5,), "multiple of `batch_chunks=5`"),
-    (
-        chunked,
-        {"chunks": 2, "activity_regularizer": "l2"},
-        "activity regularizers.*'active'",
+    (chunked, (2, "l2"), "activity regularizers.*'active'"),
+    *rows(
+        fitted,
+        ((NAN,), "NaN"),
+        ((CODES + 1, "proxies"), "num_classes=4.*Received: 4"),
+        ((NAMES, "proxies"), "num_classes=4.*Received: .*'ant'"),
+        # A code of its own for each batch would join classes in a memory.
+        ((NAMES, "memory", "train_on_batch"), "unique"),
+        ((CODES * 2**32, "", "test_on_batch"), "unique"),
+        ((CODES + 1, "proxies", "train_on_batch"), "num_classes=4"),
+        ({"data": tensors((IMAGES, NAMES))}, "Received: .*string"),
+        ({"data": tensors({"image": IMAGES})}, r"keys \['image'\]"),
+        ({"data": tensors((IMAGES, CODES)), "unbatched": True}, r"batch\(64"),
+        ({"data": lambda: {"image": IMAGES}}, "no labels"),
     ),
-    *(
-        (fitted, (NAN, parts, how), "NaN|nan")
-        for parts, how in (
-            ("", "fit"),
-            ("memory", "train_on_batch"),
-            ("proxies", "evaluate"),
-        )
-    ),
-    *(
-        (fitted, (labels, "proxies"), f"num_classes=4.*Received: .*{received}")
-        for labels, received in (
-            (CODES + 1, "4"),
-            (NAMES, "'ant'"),
-            (CODES * 2**32 + 1, "4294967297"),
-        )
-    ),
-    # A code of its own for each batch would join classes in a memory.
-    *(
-        (fitted, (labels, "", how), "codes|unique")
-        for labels in (CODES * 2**32 + 1, NAMES)
-        for how in ("train_on_batch", "test_on_batch")
-    ),
-    (fitted, (CODES + 1, "proxies", "train_on_batch"), "num_classes=4"),
-    *(
-        (fitted, {"data": tensors(data, make), "parts": parts}, message)
-        for data, make, parts, message in (
-            ((IMAGES, CODES + 1), "from_tensors", "proxies", r"\[0, "),
-            ((IMAGES, NAMES), "from_tensors", "", "Received: .*string"),
-            (
-                {"image": IMAGES, "label": CODES},
-                "from_tensors",
-                "",
-                r"\(images, labels\).*keys \['image', 'label'\]",
-            ),
-            ((IMAGES, CODES), "from_tensor_slices", "", r"batch\(64\)"),
-        )
-    ),
-    (fitted, {"data": lambda: {"image": IMAGES}}, "no labels"),
     (embedding_of, ({"pooled": np.ones((2, 8))},), r"keys \['pooled'\]"),
     (embedding_of, (np.ones((2, 3, 8)),), r"\(2, 3, 8\)"),
 ]

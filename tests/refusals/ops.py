@@ -24,7 +24,11 @@ ROWS = [
         (greedy_k_center, (POOL, POOL[:1], count), f"num_centers={count}")
         for count in (0, 6)
     ),
-    (greedy_k_center, (POOL, np.zeros((1, 3)), 1), "Received: 2 and 3"),
+    (
+        greedy_k_center,
+        (POOL, np.zeros((1, 3)), 1),
+        "same size. Received: 2 and 3",
+    ),
     *(
         (transport, {"ratio": ratio}, r"in \(0, 1\].*Received")
         for ratio in (0.0, 1.5, float("nan"))
@@ -44,15 +48,10 @@ ROWS = [
             (np.ones((2, 1), bool), "`first_half`.*Received"),
         )
     ),
-    *(
-        (call, (labels,), message)
-        for labels, message in (
-            (np.array([1, 2**32 + 1]), "32 bits.*4294967297"),
-            (["a", "b"], "must be numbers. Received: strings"),
-        )
-        for call in (
-            lambda y: layers.EmbeddingMemory(4)(np.ones((2, 3), "float32"), y),
-            layers.ClassEmbeddings(3, 2),
-        )
+    (
+        layers.EmbeddingMemory(4),
+        (np.ones((2, 3), "float32"), [1, 2**32 + 1]),
+        "32 bits.*4294967297",
     ),
+    (layers.ClassEmbeddings(3, 2), (["a", "b"],), "be numbers.*strings"),
 ]

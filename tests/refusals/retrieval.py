@@ -10,6 +10,7 @@ from keras_gsp.retrieval import ExactIndex, MatchThreshold, MilvusIndex
 from keras_gsp.retrieval.upgrade import SpaceMap
 from tests.refusals._rows import out_of_range, rows
 
+average = keras.layers.GlobalAveragePooling2D
 DRAW = np.random.default_rng(0)
 ROWS_OF_8 = DRAW.normal(size=(3, 8))
 BAD = np.where(np.arange(24).reshape(3, 8) == 9, np.nan, ROWS_OF_8)
@@ -49,9 +50,6 @@ def count(where):
     index().count(where)
 
 
-calibrated = MatchThreshold.calibrated
-
-
 def noisy(count=60, classes=9, noise=0.8):
     labels = np.arange(count) % classes
     centers = np.random.default_rng(1).normal(size=(classes, 5))
@@ -59,10 +57,15 @@ def noisy(count=60, classes=9, noise=0.8):
     return centers[labels] + noise * draws, labels
 
 
+def calibrated(scale=1, **options):
+    points, labels = noisy(12, 4)
+    MatchThreshold.calibrated(scale * points, labels, **options)
+
+
 def calibrated_among(held_out):
     points, labels = noisy(300, 60, 0.01)
     gallery = ExactIndex(points[labels < 30], labels[labels < 30])
-    calibrated(
+    MatchThreshold.calibrated(
         points[held_out(labels)],
         labels[held_out(labels)],
         gallery=gallery,
@@ -91,9 +94,10 @@ def embedded(seed=0):
     return ExactIndex.from_encoder(dense(seed), (IMAGES, LABELS))
 
 
-def upgrade(gallery=embedded, new=1, count=96, **options):
+def upgrade(gallery=embedded, new=1, count=96, into=None):
     sample = IMAGES[:count], LABELS[:count]
-    retrieval.upgrade(gallery(), dense(0), dense(new), sample, **options)
+    into = into and into()
+    retrieval.upgrade(gallery(), dense(0), dense(new), sample, into=into)
 
 
 def halfway():
@@ -110,9 +114,12 @@ def encoder(pool=None, **options):
         keras.Sequential(backbone),
         embedding_size=6,
         pooling=pool or pooling(),
-        pool_first=False,
         **options,
     )
+
+
+def alone(layer):
+    return keras.Sequential([keras.Input((8, 8, 3)), layer])
 
 
 def separate_values():
@@ -135,10 +142,6 @@ def means(shape=(24, 24, 3)):
 def export(model=means, size=3, **options):
     gallery = options.pop("index", ExactIndex(np.eye(size)))
     retrieval.export_retriever(model(), gallery, "exported", **options)
-
-
-def augmentation(num_neighbors=2, **options):
-    retrieval.NeighborAugmentation(num_neighbors, **options)
 
 
 chosen = retrieval.NeighborAugmentation.chosen
@@ -208,19 +211,14 @@ ROWS = [
     (retrieval.export_encoder, {"pixels": 9}, r"export_encoder\(\).*pixels"),
     (lambda: setattr(index(), "match", 0.5), (), "match=0.5"),
     (lambda: setattr(index(), "space", "old"), (), "space='old'"),
-    (lambda: ExactIndex(storage="int8"), (), "storage='int8'"),
-    (
-        lambda: ExactIndex(np.full((2, 3), 1e5), storage="float16"),
-        (),
-        "65504",
+    *rows(
+        ExactIndex,
+        ({"storage": "int8"}, "storage='int8'"),
+        ({"embeddings": [[1e5]], "storage": "float16"}, "65504"),
+        ({"augmentation": 2}, "NeighborAugmentation"),
     ),
-    *(
-        (MilvusIndex, (uri, collection), message)
-        for uri, collection, message in (
-            ("gallery", "a", "path ending in .db"),
-            ("gallery.db", "a b", "letters, digits"),
-        )
-    ),
+    (MilvusIndex, ("gallery", "a"), "path ending in .db"),
+    (MilvusIndex, ("gallery.db", "a b"), "letters, digits"),
     *rows(
         MatchThreshold,
         ((np.nan, 0.1, 0.9, 1, 1), "distance=nan"),
@@ -228,62 +226,54 @@ ROWS = [
         ((1.0, 0.1, 1.9, 1, 1), "true_accept_rate=1.9"),
         ((1.0, 0.1, 0.9, 0, 1), "num_positive_pairs=0"),
     ),
-    (calibrated, noisy(12, 4), "pairs.*at least"),
-    (
-        lambda: calibrated(*noisy(12, 4), false_accept_rate=0),
-        (),
-        "false_accept_rate=0",
-    ),
-    (
-        lambda: calibrated(
-            np.ones((12, 3)), [0, 1, 1] * 4, false_accept_rate=0.5
-        ),
-        (),
-        "32 pairs are identical",
-    ),
-    (
-        lambda: calibrated(*noisy(), gallery=ExactIndex()),
-        (),
-        "call `upsert` first",
+    *rows(
+        calibrated,
+        ({}, "pairs.*at least"),
+        ({"false_accept_rate": 0}, "false_accept_rate=0"),
+        ({"scale": 0, "false_accept_rate": 0.5}, "54 pairs are identical"),
+        ({"gallery": ExactIndex()}, "call `upsert` first"),
     ),
     (calibrated_among, (lambda y: y >= 0,), "not be in the gallery"),
     (calibrated_among, (lambda y: y > 57,), "one of the held-out searches"),
-    (suspects, {"labels": np.zeros(96)}, "at least two classes. Received: 1"),
-    (suspects, (np.zeros((96, 4)),), "96 rows of zeros"),
-    (suspects, {"labels": np.zeros(5)}, "one entry for each item"),
+    *rows(
+        suspects,
+        ({"labels": np.zeros(96)}, "at least two classes. Received: 1"),
+        ((np.zeros((96, 4)),), "96 rows of zeros"),
+        ({"labels": np.zeros(5)}, "one entry for each item"),
+    ),
     (retrieval.duplicates, (np.ones((1, 3)),), "two items"),
     (retrieval.duplicates, (np.full((3, 3), np.inf),), "finite"),
-    (upgrade, (ExactIndex,), "an empty index"),
-    (upgrade, (lambda: embedded(2),), "made by another encoder"),
-    (upgrade, (halfway,), "into=None for upgraded"),
-    (lambda: upgrade(into=embedded()), (), "`into` must hold"),
-    (upgrade, {"new": 0}, "nothing is to be upgraded"),
-    (upgrade, {"count": 20}, "at least 12 classes.*Received: 5"),
-    *(
-        (explain, (make,), message)
-        for make, message in (
-            (
-                lambda: encoder(keras.layers.GlobalAveragePooling2D()),
-                "from GlobalAveragePooling2D",
-            ),
-            (lambda: encoder(pooling(power=3.0)), "power=3.0"),
-            (separate_values, "separate values"),
-            (lambda: keras.layers.Dense(3), "Received: Dense"),
-        )
+    *rows(
+        upgrade,
+        ((ExactIndex,), "an empty index"),
+        ((lambda: embedded(2),), "made by another encoder"),
+        ((halfway,), "into=None for upgraded"),
+        ({"into": embedded}, "`into` must hold"),
+        ({"new": 0}, "nothing is to be upgraded"),
+        ({"count": 20}, "at least 12 classes.*Received: 5"),
     ),
-    (explain, (encoder, (2, 1)), "2 and 1"),
-    (export, (lambda: dense(0),), r"inputs of shape \[\(None, 12\)\]"),
-    (export, (lambda: means((None, None, 3)),), "fixed size"),
-    (export, {"neighbors": 0}, "neighbors=0"),
-    (export, {"size": 5}, "3. Received: 5"),
-    (
+    *rows(
+        explain,
+        ((lambda: encoder(average()),), "from GlobalAveragePooling2D"),
+        ((lambda: alone(pooling(power=3.0)),), "power=3.0"),
+        ((separate_values,), "separate values"),
+        ((lambda: keras.layers.Dense(3),), "Received: Dense"),
+        ((encoder, (2, 1)), "2 and 1"),
+    ),
+    *rows(
         export,
-        {"index": ExactIndex(np.eye(3)[:1], ids=["a/\udcff.png"])},
-        r"'a/\\udcff.png'. Rename it",
+        ((lambda: dense(0),), r"inputs of shape \[\(None, 12\)\]"),
+        ((lambda: means((None, None, 3)),), "fixed size"),
+        ({"neighbors": 0}, "neighbors=0"),
+        ({"size": 5}, "3. Received: 5"),
+        (
+            {"index": ExactIndex(np.eye(3)[:1], ids=["\udcff"])},
+            r"\\udcff'. Rename it",
+        ),
+        ({"index": ExactIndex()}, "empty"),
     ),
-    (export, {"index": ExactIndex()}, "empty"),
     *out_of_range(
-        augmentation,
+        retrieval.NeighborAugmentation,
         {
             "num_neighbors": [-1],
             "rounds": [0],
@@ -291,7 +281,6 @@ ROWS = [
             "original_weight": [-1.0],
         },
     ),
-    (lambda: ExactIndex(augmentation=2), (), "NeighborAugmentation"),
     (chosen, (ROWS_OF_8, [0, 1, 2]), "class of two"),
     (lambda: chosen(*noisy(), score="recall"), (), "score"),
 ]

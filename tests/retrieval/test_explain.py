@@ -19,7 +19,6 @@ def encoder_with(pooling, normalization="l2", tokens=False, size=6):
         embedding_size=size,
         pooling=pooling,
         normalization=normalization,
-        pool_first=False,
     )
     pool = encoder.get_layer(pooling.name)
     if hasattr(pool, "prototypes"):

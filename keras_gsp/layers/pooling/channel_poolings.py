@@ -161,23 +161,14 @@ class WELDONPooling(FeaturePooling):
         count = num_features(input_shape)
         if count is not None and count < self._most:
             raise ValueError(
-                "There must be at least `num_largest` and `num_smallest` "
-                f"features. Received: {count} features, "
-                f"num_largest={self.num_largest}, "
-                f"num_smallest={self.num_smallest}."
+                f"{_TOO_FEW} Received: {count} features, num_largest="
+                f"{self.num_largest}, num_smallest={self.num_smallest}."
             )
 
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
-        if features.shape[1] is None:
-            features = require(
-                features,
-                ops.shape(features)[1] >= self._most,
-                "There must be at least `num_largest` and `num_smallest` "
-                "features.",
-                num_features=ops.shape(features)[1],
-            )
-        else:
-            self.check_size(features.shape)
+        count = ops.shape(features)[1]
+        enough = count >= self._most
+        features = require(features, enough, _TOO_FEW, num_features=count)
         rows = ops.swapaxes(features, 1, 2)
         pooled = _mean_of_largest(rows, kept, self.num_largest) - (
             _mean_of_largest(-rows, kept, self.num_smallest)
@@ -189,6 +180,9 @@ class WELDONPooling(FeaturePooling):
     @property
     def _most(self):
         return max(self.num_largest, self.num_smallest)
+
+
+_TOO_FEW = "There must be at least `num_largest` and `num_smallest` features."
 
 
 def _mean_of_largest(rows, kept, count):

@@ -223,15 +223,9 @@ def check_mask(features: Tensor, mask: Tensor | None) -> None:
     if mask is None:
         return
     shape = tuple(ops.convert_to_tensor(mask).shape)
-    if len(features.shape) != 3 or len(shape) != 2:
+    if len(features.shape) != 3 or known_to_differ(features.shape[:2], shape):
         raise ValueError(
-            "A `mask` (batch, tokens) goes with tokens (batch, tokens, "
-            "channels), not with a feature map. Received: features of shape "
+            "A `mask` must have one entry per token, (batch, tokens); a "
+            "feature map takes none. Received: features of shape "
             f"{tuple(features.shape)}, mask of shape {shape}."
-        )
-    if known_to_differ(features.shape[:2], shape):
-        raise ValueError(
-            "A `mask` must have one entry per token, (batch, tokens). "
-            f"Received: features of shape {tuple(features.shape)}, mask of "
-            f"shape {shape}."
         )

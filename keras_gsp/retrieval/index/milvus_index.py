@@ -37,6 +37,8 @@ BATCH_NUMBERS = 2**21
 READ_ROWS = 4096
 # A server's limits: bytes of a string, and neighbors of one query.
 MAX_TEXT, MAX_NEIGHBORS = 65_535, 16_384
+# Seconds to wait for an answer.
+TIMEOUT = 30.0
 # Width of a graph search, at least.
 LEAST_WIDTH = 64
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
@@ -62,7 +64,6 @@ class MilvusIndex(SearchIndex):
         collection: name of the gallery; letters, digits and underscores. The
             first `upsert` makes it if it does not exist.
         token: `user:password` or the token of a server.
-        timeout: seconds to wait for a server's answer.
         augmentation: as for `ExactIndex`; its rows are in collections beside
             this one. `None`: that of an existing collection.
 
@@ -101,7 +102,6 @@ class MilvusIndex(SearchIndex):
         collection: str,
         *,
         token: str | None = None,
-        timeout: float = 30.0,
         augmentation: NeighborAugmentation | None = None,
     ) -> None:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", str(collection)):
@@ -112,11 +112,11 @@ class MilvusIndex(SearchIndex):
         self.uri, self.collection = os.fspath(uri), collection
         if "://" not in self.uri:  # the working directory may change
             self.uri = os.path.realpath(self.uri)
-        self._client: Any = _connected(self.uri, token, timeout)
+        self._client: Any = _connected(self.uri, token)
         self._threads = OneWriter()
         # Size of the embeddings, and Milvus's types of the columns by name.
         self._schema: tuple[int | None, dict[str, str]] = None, {}
-        self._options: Any = {"token": token, "timeout": timeout}
+        self._token = token
         self._read_schema()
         if augmentation not in (None, self.augmentation):
             self.augmentation = augmentation
@@ -366,7 +366,7 @@ class MilvusIndex(SearchIndex):
 
     def _round_index(self, number):
         name = f"{self.collection}_round{number}"
-        return MilvusIndex(self.uri, name, **self._options)
+        return MilvusIndex(self.uri, name, token=self._token)
 
     def _located(self, near):
         is_near = np.isfinite(near.distances)
@@ -424,7 +424,7 @@ def _ranked(query, hits, excluded, names):
     )
 
 
-def _connected(uri, token, timeout):
+def _connected(uri, token):
     pymilvus = _milvus("pymilvus")
     advice = "is it running? To start one: "
     if _is_path(uri):
@@ -437,7 +437,7 @@ def _connected(uri, token, timeout):
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
         advice = "no other process may have it open; for several: "
     try:
-        return pymilvus.MilvusClient(uri, token=token or "", timeout=timeout)
+        return pymilvus.MilvusClient(uri, token=token or "", timeout=TIMEOUT)
     except pymilvus.exceptions.MilvusException as error:
         raise RuntimeError(
             f"Milvus must answer at {uri!r}; {advice}"

@@ -103,15 +103,10 @@ def test_masked_features_and_values_may_hold_anything():
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
 
-    def loss(features, values):
-        pooled, histogram = layer(features, mask=mask, values=values)
-        return ops.sum(ops.square(pooled)) + ops.sum(ops.square(histogram))
-
     for one in (
         layer.pooling_weights(features, mask),
         layer.residual(features, mask),
         layer.transport_plan(features, mask),
-        *gradients(loss, features, values),
     ):
         assert np.isfinite(np.asarray(one)).all()
         assert not np.asarray(one)[:, 11:].any()

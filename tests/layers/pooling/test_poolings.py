@@ -333,7 +333,7 @@ def test_wrong_inputs_are_refused(name):
     for shape, mask, message in (
         ((2, 6), None, r"Received: shape \("),
         ((2, 3, 4, 5, 6), None, r"Received: shape \("),
-        (maps, maps[:3], "not with a feature map"),
+        (maps, maps[:3], "feature map takes none"),
         ((2, TOKENS, CHANNELS), (2, 1), r"mask of shape \(2, 1\)"),
         ((2, TOKENS, CHANNELS), (1, TOKENS), r"mask of shape \(1, 12\)"),
     ):

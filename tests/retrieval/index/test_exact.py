@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from keras_gsp.retrieval import ExactIndex
-from keras_gsp.retrieval.index.columns import Texts
 from keras_gsp.storage.whole import current_folder
 from tests.retrieval.index.test_indexes import (
     check_sorted,
@@ -125,26 +124,6 @@ def test_one_long_string_widens_no_others(tmp_path):
         found = saved.search(rows[-1], 2)
         assert found.labels[0, 0] == found.ids[0, 0] == long
         assert saved.items([long])[1].tolist() == [long]
-
-
-def test_a_column_of_strings_is_as_a_list(monkeypatch):
-    monkeypatch.setattr("keras_gsp.retrieval.index.columns.BLOCK", 3)
-    words = ["", "caf\u00e9", "x" * 70, "", "b", "\udc80", "b\0c", "a"]
-    for start in range(len(words)):
-        column = Texts.of(words[:start]).appended(words[start:])
-        assert column.tolist() == words and column[-1] == words[-1]
-        assert column[2:5].tolist() == words[2:5]
-        assert column[np.array([[7, -1], [0, 2]])].tolist() == [
-            [words[7], words[-1]],
-            [words[0], words[2]],
-        ]
-        is_left = np.arange(len(words)) % 3 > 0
-        left = [word for word, one in zip(words, is_left, strict=True) if one]
-        assert column.only(is_left).tolist() == left
-        assert column.only(is_left).appended(["z"]).tolist() == [*left, "z"]
-        assert column.is_one_of(["", "a", "no"]).tolist() == [
-            word in ("", "a") for word in words
-        ]
 
 
 def test_ids_are_told_apart_that_share_a_hash(monkeypatch):

@@ -19,7 +19,6 @@ from keras_gsp.retrieval.serving.served_encoder import (
     ServedEncoder,
 )
 from keras_gsp.storage.checksums import verified_facts
-from tests.retrieval.index.test_indexes import damaged_in_turn
 from tests.retrieval.serving.served_answers import (
     answers_elsewhere,
     answers_here,
@@ -48,7 +47,8 @@ class Served:
         self.encoder = small_encoder()
         self.pixels = graph_pixels(self.encoder, self.files)
         self.embeddings = self.encoder.predict(self.pixels, verbose=0)
-        self.index = ExactIndex(self.embeddings, LABELS, IDS)
+        match = gsp.retrieval.MatchThreshold(0.5, 0.01, 1.0, 1, 1)
+        self.index = ExactIndex(self.embeddings, LABELS, IDS, match=match)
         export_retriever(
             self.encoder,
             self.index,
@@ -110,6 +110,8 @@ def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     found = answers["search"]
     np.testing.assert_array_equal(found["ids"], expected.ids)
     np.testing.assert_array_equal(found["labels"], expected.labels)
+    np.testing.assert_array_equal(found["is_match"], expected.is_match)
+    assert 0 < expected.is_match.mean() < 1
     # A distance near 0 is the root of a rounding error.
     np.testing.assert_allclose(
         found["distances"], expected.distances, atol=2e-6
@@ -125,6 +127,7 @@ def test_embeddings_and_neighbors_are_those_of_encoder_and_index(served):
     assert_close(answers["encoder"]["embedding"], expected)
     assert set(answers["encoder"]) == {"embedding", "status"}
     facts = served.facts
+    assert facts["match_threshold"] == served.index.match.get_config()
     assert facts["recipe"] == {"seed": 3}
     assert facts["scores"] == {"map_at_r": 0.5}
     assert facts["gallery_size"] == 10 and facts["neighbors"] == 4
@@ -212,6 +215,7 @@ def test_a_large_image_is_refused_before_decoding(encoder, tmp_path):
     assert status[2].startswith(b"unreadable")
     assert status[3] == b"too large: 400000000 pixels, the limit is 900"
     assert answer["counts"].numpy().tolist() == [6, 0, 0, 0, 6]
+    assert answer["ids"].dtype == "int64"  # as in the index
 
 
 def test_large_ids_and_the_background_are_those_of_the_index(tmp_path):
@@ -278,41 +282,3 @@ def test_both_looks_are_on_the_original(tmp_path):
 def part_of(rows, size):
     rows = rows[:, :size]
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-@pytest.mark.slow
-def test_matches_are_marked(encoder, tmp_path):
-    tf = pytest.importorskip("tensorflow")
-    pixels = np.random.default_rng(2).integers(0, 255, (3, 24, 24, 3), "uint8")
-    photos = [tf.io.encode_png(one) for one in pixels]
-    embeddings = encoder.predict(pixels, verbose=0)
-    index = ExactIndex(embeddings[:2], labels=["cat", "dog"])
-    nearest = np.linalg.norm(embeddings[2] - embeddings[:2], axis=1).min()
-    half = float(nearest) / 2
-    match = gsp.retrieval.MatchThreshold(half, 0.01, 1.0, 1, 1)
-    index.match = match
-
-    export_retriever(encoder, index, tmp_path / "e", neighbors=1)
-    model = tf.saved_model.load(str(tmp_path / "e"))
-    answer = model.signatures["search"](image_bytes=tf.stack(photos))
-    assert answer["ids"].numpy().dtype == np.int64  # as in the index
-    assert answer["ids"].numpy()[:2].tolist() == [[0], [1]]
-    assert answer["is_match"].numpy().tolist() == [[True], [True], [False]]
-    facts = verified_facts(tmp_path / "e")
-    assert facts["match_threshold"] == match.get_config()
-
-
-def test_a_damaged_byte_in_any_file_of_an_export_is_noticed(encoder, tmp_path):
-    folder = tmp_path / "e"
-    export_encoder(encoder, folder, metadata={"recipe": {"seed": 3}})
-    facts = verified_facts(folder)
-    assert facts["embedding_size"] == 12 and facts["recipe"] == {"seed": 3}
-    for path in damaged_in_turn(folder):
-        with pytest.raises(ValueError, match="changed|missing|damaged"):
-            verified_facts(folder)
-        path.unlink()
-        with pytest.raises((ValueError, FileNotFoundError), match=path.name):
-            verified_facts(folder)
-    assert verified_facts(folder) == facts
-    with pytest.raises(FileNotFoundError, match="must hold"):
-        verified_facts(tmp_path)
