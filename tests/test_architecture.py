@@ -118,7 +118,7 @@ def test_no_folder_and_its_neighbors_import_each_other():
 # from those below. Commands are the files in `training` itself.
 FLOORS = (
     {"datasets", "pictures"},
-    {"recipes", "browsing"},
+    {"recipes"},
     {"runs", "embedding"},
     {"reports"},
     {"commands"},

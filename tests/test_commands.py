@@ -12,7 +12,9 @@ from training.recipes.glyph_network import glyph_network
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_commands_train_score_advise_and_embed(tmp_path, cache, monkeypatch):
+def test_commands_train_score_advise_and_embed(
+    tmp_path, cache, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     layouts.folder(tmp_path / "photos", [f"class {i}" for i in range(12)], 4)
     network = glyph_network((24, 24, 3), "glyph-cnn")
@@ -33,6 +35,10 @@ def test_commands_train_score_advise_and_embed(tmp_path, cache, monkeypatch):
         if line.endswith("flat.html"):
             options[1] = "photos/class 0"
         importlib.import_module(f"training.{name}").main(options)
+    printed = capsys.readouterr().out
+    assert "24 images of unseen classes" in printed
+    for name in ("report", "evaluate", "export"):
+        assert f"  python -m training.{name} runs/a" in printed
     scores = json.loads((tmp_path / "runs/a/scores.json").read_text())
     assert scores["num_queries"] == 24
     for path in "flat.html review.html runs/a/report.html".split():

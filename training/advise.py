@@ -10,6 +10,7 @@ it had no time for. The same command goes on from there.
 `--output` gets advice.md, and encoder.keras of the best row without training.
 """
 
+import contextlib
 import hashlib
 import json
 import shlex
@@ -138,7 +139,7 @@ class Advice:
     def run(self) -> None:
         """Embeds each image once, tries rows in order of cost, keeps time."""
         self._read()
-        first, *others = attempts = {
+        attempts = {
             "raw features": self._raw,
             "CLS + GeM": self._class_token,
             "whitening": self._whitened,
@@ -149,38 +150,25 @@ class Advice:
             "LoRA": self._tuned,
             "fine-tuning": self._tuned,
         }
-        self._try(first, attempts[first])
-        for name in others:
-            self.skipped[name] = "no time"
-            if not self._is_over():
-                self._try(name, attempts[name])
-
-    def _is_over(self):
-        return time.monotonic() >= self.end
-
-    def _try(self, name, attempt):
-        """Adds a row, or why there is none."""
-        print(f"{name} ...", flush=True)
-        begin = time.monotonic()
-        try:
-            row = attempt(name)
-        except TimeoutError:
-            row = "no time"
-        if isinstance(row, str):
-            self.skipped[name] = row
-            print(f"{name}: {row}", flush=True)
-            return
-        self.skipped.pop(name, None)
-        row.seconds = time.monotonic() - begin
-        self.rows.append(row)
-        print(f"{name}: MAP@R {100 * row.map_at_r:.1f} %", flush=True)
+        for name, attempt in attempts.items():
+            begin, row = time.monotonic(), "no time"
+            if not self.rows or begin < self.end:
+                print(f"{name} ...", flush=True)
+                with contextlib.suppress(TimeoutError):
+                    row = attempt(name)
+            if isinstance(row, str):
+                self.skipped[name] = row
+                continue
+            row.seconds = time.monotonic() - begin
+            self.rows.append(row)
+            print(f"{name}: MAP@R {100 * row.map_at_r:.1f} %", flush=True)
 
     def _read(self):
         """Reads the images in three sides, embeds them; a third is held out."""
         from training.datasets.image_set import RetrievalSplits
         from training.recipes.data import check_sources, read_recipe
-        from training.recipes.encoder import build_backbone
         from training.recipes.features import class_tokens, with_features
+        from training.recipes.learner import build_backbone
         from training.runs.raw_baseline import pooled_sides
 
         # Images are looked at before any weights are.
@@ -225,19 +213,11 @@ class Advice:
         return max(self.rows, key=lambda row: self._validated(row.rows))
 
     def _raw(self, name):
-        import keras
-
-        import keras_gsp as gsp
-        from training.runs.raw_baseline import POOLINGS
+        from training.runs.raw_baseline import pooling_of
 
         best = max(self.pooled, key=lambda k: self._validated(self.pooled[k]))
-        layers: dict[str, Any] = {
-            "average": keras.layers.GlobalAveragePooling2D,
-            "maximum": keras.layers.GlobalMaxPooling2D,
-        }
-        make = layers.get(best, gsp.layers.GeneralizedMeanPooling)
-        layer = make() if best in layers else make(POOLINGS[best])
-        return self._row(name, best, self.pooled[best], self._encoder(layer))
+        encoder = self._encoder(pooling_of(best))
+        return self._row(name, best, self.pooled[best], encoder)
 
     def _encoder(self, pooling):
         """The backbone's own features, pooled."""
@@ -323,9 +303,7 @@ class Advice:
         return self._trained(name, HEADS, self.recipe, self.features)
 
     def _tuned(self, name):
-        heads: list[Any] = [
-            row.recipe for row in self.rows if row.name == "head"
-        ]
+        heads: list[Any] = [x.recipe for x in self.rows if x.name == "head"]
         recipe, rank = [*heads, self.recipe][0], 8 if name == "LoRA" else None
         every = max(1, recipe.steps // 8)
         recipe = recipe.with_(
@@ -345,14 +323,12 @@ class Advice:
 
         scores: dict[Recipe, tuple] = {}
         count = min(recipe.classes_per_batch, splits.train.num_classes)
-        for settings in variants:
-            tried = recipe.with_(**{"classes_per_batch": count} | settings)
-            try:
+        with contextlib.suppress(TimeoutError):
+            for settings in variants:
+                tried = recipe.with_(**{"classes_per_batch": count} | settings)
                 scores[tried] = self._run(tried, splits)
-            except TimeoutError:
-                if not scores:
-                    raise
-                break
+        if not scores:
+            return "no time"
         best = max(scores, key=lambda tried: scores[tried][0])
         value, path = scores[best]
         if not np.isfinite(value):
@@ -371,7 +347,7 @@ class Advice:
         from training.runs.trial import Trial
 
         def check_time(batch, logs=None):
-            if self._is_over():
+            if time.monotonic() >= self.end:
                 raise TimeoutError
 
         content = json.dumps([recipe.settings, splits.classes()], default=str)

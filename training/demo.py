@@ -11,12 +11,8 @@ proxy loss, and three seeds. A demo that was stopped continues.
 """
 
 import dataclasses
-import os
 import re
-import subprocess
-import sys
 import time
-import webbrowser
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,7 +50,6 @@ LOOKS, WINDOW, SIDE = ("frozen", "GSP"), 0.5, 24
 SMOKE = {"steps": 20, "steps_per_evaluation": 20}
 NUM_QUERIES, NUM_SHOWN = 3, 5
 """Images that the export is searched with, and neighbors printed of each."""
-CHECKOUT = Path(__file__).parents[1]
 Key = tuple[str, str, int]  # stage, method and seed of a run
 MEASURES = ["map_at_r", "precision_at_1"]
 
@@ -69,8 +64,6 @@ class DemoCommand:
     """GSP + ZSR, fine-tuned networks and three seeds too."""
     smoke: bool = False
     """One training of 20 steps each: does it run at all?"""
-    open: bool = True
-    """Open the report in the browser, where there is a desktop."""
 
     @property
     def recipes(self) -> dict[Key, Recipe]:
@@ -148,9 +141,7 @@ def run_demo(command: DemoCommand) -> None:
         f"unseen symbols:\n\n{table}"
     )
     export_and_search(looks[-1], images, folder)
-    page = write_demo_report(directories, folder)
-    if command.open and not command.smoke and _has_desktop():
-        webbrowser.open(page.absolute().as_uri())
+    write_demo_report(directories, folder)
     seconds = time.monotonic() - start
     print(f"{seconds:.0f} seconds in all. Everything is in {folder}/")
     print("Next: make demo DEMO=--full")
@@ -169,7 +160,7 @@ class Look:
 def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
     """Embeds the window where GSP pooled: not trained, and with a head."""
     import keras_gsp as gsp
-    from training.recipes.encoder import build_backbone
+    from training.recipes.learner import build_backbone
 
     looks: dict[str, Look] = {}
     for run in _runs_of(directories, LOOKS):
@@ -224,42 +215,39 @@ def _windows(finder, images):
 
 
 def export_and_search(look: Look, images: Any, folder: Path) -> None:
-    """Exports the best encoder and searches it from a new process.
+    """Exports the best encoder and searches it, as `training.search` does.
 
     The gallery holds the queries, so each finds itself first.
     """
     from PIL import Image
 
     import keras_gsp as gsp
+    from training import search
     from training.export import write_model
 
-    model = folder.absolute() / "saved_model"
+    model = folder / "saved_model"
     if not model.exists():
         ids = np.array([f"test/{i}" for i in range(len(images))])
         index = gsp.retrieval.ExactIndex(look.rows, images.names, ids)
         write_model(model, look.encoder, images, index)
-    queries = folder.absolute() / "queries"
+    queries = folder / "queries"
     queries.mkdir(parents=True, exist_ok=True)
     files = []
     firsts = np.unique(images.labels, return_index=True)[1]
     for position in firsts[-NUM_QUERIES:]:
         files.append(str(queries / f"test-{position}.png"))
         Image.fromarray(images.images[position]).save(files[-1])
-    print(f"{look.name} exported to {folder / 'saved_model'}. A new process")
-    print("loads it and finds (distance, class, image):", flush=True)
-    command = [sys.executable, "-m", "training.search", str(model), *files]
-    picture = ["--picture", str(folder.absolute() / "neighbors.png")]
-    if Path(picture[1]).exists():
-        picture = []
-    subprocess.run(
-        [*command, "--top", str(NUM_SHOWN), *picture], cwd=CHECKOUT, check=True
-    )
+    print(f"{look.name} exported to {model}. training.search loads it")
+    print("and finds (distance, class, image):", flush=True)
+    picture = str(folder / "neighbors.png")
+    options = ["--top", str(NUM_SHOWN), "--picture", picture]
+    search.main([str(model), *files, *options])
 
 
 def write_demo_report(
     directories: dict[Key, RunDirectory], folder: Path
-) -> Path:
-    """Writes the report of all trainings and returns its page."""
+) -> None:
+    """Writes the report of all trainings."""
     from training.report import ReportCommand, write_report
 
     runs = tuple(directory.path for directory in directories.values())
@@ -267,14 +255,6 @@ def write_demo_report(
     for note in write_report(ReportCommand(runs=runs, output=page)):
         print(f"note: {note}")
     print(f"{page}: the report, one file that any browser opens")
-    return page
-
-
-def _has_desktop():
-    """Whether a browser's window could be seen."""
-    shown = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))
-    is_here = sys.platform in ("darwin", "win32") or any(shown)
-    return is_here and not {"CI", "SSH_CONNECTION"} & os.environ.keys()
 
 
 def results_table(

@@ -58,6 +58,7 @@ def _examine(command):
 
     from keras_gsp.data import ImageSet
     from training.datasets.inspection import inspect
+    from training.reports.review import write_review
 
     check_new(command, "review")
     splits = _splits(command)
@@ -69,13 +70,15 @@ def _examine(command):
             "Received: encoder={}, review={}.".format(*options)
         )
     found = inspect(splits, progress=partial(tqdm, desc="Looking at images"))
-    lines = list(_report(splits, found))
+    lines, sections, classes = list(_report(splits, found)), [], ["."]
     print(*lines, sep="\n")
     if not is_labeled:
-        _groups(command, found, lines)
+        sections = [_groups(command, found)]
     elif command.review is not None:
-        _suspects(command, lines)
+        sections, classes = _suspects(command)
     if command.review is not None:
+        name = Path(command.data_dir).name
+        write_review(command.review, name, lines, sections, classes)
         print(f"{command.review}: written; open it and decide")
     print(f"Next: {_next(command, found, is_labeled)}")
     return found.has_leak
@@ -104,10 +107,10 @@ def _images(command):
     return gsp.data.image_folder(command.data_dir, **options)
 
 
-def _groups(command, found, lines):
-    """Prints the groups of copies, and writes the page to decide on them."""
+def _groups(command, found):
+    """Prints the groups of copies; returns the section to decide on them."""
     from training.datasets.layout import images_root
-    from training.reports.review import TITLES, group_cards, write_review
+    from training.reports.review import TITLES, group_cards
 
     root = images_root(command.data_dir)
     groups = [group for part in found.copies.values() for group in part]
@@ -122,19 +125,16 @@ def _groups(command, found, lines):
     names = [" = ".join(group) for group in groups]
     rest = " of near copies, the largest first"
     print(*_listed(names, "group", rest), sep="\n")
-    if command.review is not None:
-        cards = group_cards(groups, root)
-        section = TITLES["duplicates"], len(groups), cards
-        name = Path(command.data_dir).name
-        write_review(command.review, name, lines, [section], ["."])
+    cards = [] if command.review is None else group_cards(groups, root)
+    return TITLES["duplicates"], len(groups), cards
 
 
-def _suspects(command, lines):
-    """Compares embeddings, prints what was found, writes the page."""
+def _suspects(command):
+    """Compares embeddings and prints what was found; sections and classes."""
     import keras_gsp as gsp
     from keras_gsp._labeled_batches import encoded
     from training.datasets.layout import images_root
-    from training.reports.review import TITLES, suspect_cards, write_review
+    from training.reports.review import TITLES, suspect_cards
     from training.runs.scoring import load_encoder, load_preprocessing
 
     expected = load_preprocessing(command.encoder)
@@ -158,8 +158,7 @@ def _suspects(command, lines):
         names = [card["legend"] for card in legends]
         print(*_listed(names, noun, rest, count), sep="\n")
         sections.append((TITLES[kind], count, legends))
-    name = Path(command.data_dir).name
-    write_review(command.review, name, lines, sections, images.class_names)
+    return sections, images.class_names
 
 
 def _next(command, found, is_labeled):

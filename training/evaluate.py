@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import tyro
 
-from training.recipes.settings import Dataset
 from training.runs.command_line import check_new, run_command
 from training.runs.run_directory import RunDirectory, write_json
 from training.runs.scoring import (
@@ -25,10 +24,8 @@ class EvaluateCommand:
 
     run: Annotated[Path, tyro.conf.Positional]
     """Run directory, for example `runs/glyphs,seed=1`."""
-    dataset: Dataset | None = None
-    """Data set to score; by default the one of the run."""
     data_dir: str | None = None
-    """Folder or archive of that data set; by default the run's."""
+    """Folder or archive of the data set to score; by default the run's."""
     split: Literal["test", "validation", "train", "all"] = "test"
     """Side of the data set; all: every class, for data that the run has not
     seen."""
@@ -57,10 +54,7 @@ def _evaluate(command):
     # The saved encoder has its backbone, even if features were cached.
     recipe = directory.read_recipe().with_(cache_features=False)
     check_new(command, "output")
-    recipe = recipe.with_(
-        dataset=command.dataset or recipe.dataset,
-        data_dir=command.data_dir or recipe.data_dir,
-    )
+    recipe = recipe.with_(data_dir=command.data_dir or recipe.data_dir)
     encoder = load_encoder(directory)
     from training.recipes.data import load_splits, read_recipe
 
@@ -68,10 +62,7 @@ def _evaluate(command):
         # All classes, however the run's own data were split.
         images = [read_recipe(recipe).every_image()]
     else:
-        # Another data set is split as it is.
-        is_own = command.dataset in (None, directory.read_recipe().dataset)
-        classes = directory.read_classes() if is_own else None
-        splits = load_splits(recipe, classes)
+        splits = load_splits(recipe, directory.read_classes())
         images = [getattr(splits, command.split)]
         if command.split == "test":
             images += [splits.query, splits.gallery]

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
-from training.browsing.exports import DEFAULT_FOLDER, IMAGES
-from training.pictures.encoding import encoded_image
+from training.pictures.framed_image import encoded_image
 from training.recipes.settings import Range, check_fields, positive
 from training.runs.command_line import counted, run_command
 from training.runs.run_directory import RunDirectory
+from training.search import DEFAULT_FOLDER, IMAGES
 
 between_zero_and_one = Range("in (0, 1)", lambda number: 0 < number < 1)
 

@@ -23,6 +23,7 @@ from training.runs.verdict import interval
 
 # First line of a report; a file without it is not replaced.
 REPORT_MARK = "<!-- keras_gsp report -->"
+RUNS = "*/settings.json"
 MEASURES = {"map_at_r": "MAP@R", "precision_at_1": "P@1"}
 
 
@@ -57,7 +58,6 @@ class ReadRun:
     name: str
     directory: RunDirectory
     settings: dict[str, Any]
-    recipe: Recipe | None = None
     history: list[dict[str, float]] = field(default_factory=list)
     scores: dict[str, Any] = field(default_factory=dict)
     searched: Any = None
@@ -94,7 +94,7 @@ def write_report(command: ReportCommand) -> list[str]:
     """Reads runs and writes their page.
 
     Returns sentences on what is missing. Raises `FileExistsError` if the
-    target is no report, `ValueError` if none of the folders is a run.
+    target is no report, `FileNotFoundError` for a folder without a run.
     """
     path = command.target
     is_report = path.is_file() and REPORT_MARK in path.read_text("utf-8")[:200]
@@ -105,12 +105,7 @@ def write_report(command: ReportCommand) -> list[str]:
         )
     from training.reports.page import Section, write_page
 
-    runs, notes = read_runs(command.runs)
-    if not runs:
-        raise ValueError(
-            "A report needs at least one run directory. Received: "
-            + " ".join(notes)
-        )
+    runs = read_runs(command.runs)
     _search(runs)
     compare(runs)
     lead, *sentences = verdict(runs)
@@ -120,7 +115,7 @@ def write_report(command: ReportCommand) -> list[str]:
         *_curves(runs),
         Section("Settings", (), _settings(runs), is_text=True),
     ]
-    notes += [f"{run.name}: {note}" for run in runs for note in run.notes]
+    notes = [f"{run.name}: {note}" for run in runs for note in run.notes]
     if notes:
         sections.append(Section("Notes", notes))
     title = f"Report on {', '.join(run.name for run in runs)}"
@@ -129,53 +124,34 @@ def write_report(command: ReportCommand) -> list[str]:
     return notes
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[list[ReadRun], list[str]]:
-    """Reads runs, each once; a folder without a run becomes a note.
+def read_runs(paths: Sequence[Path]) -> list[ReadRun]:
+    """Reads runs, each once, named by folder or, where equal, by path.
 
-    A run is named by its folder, by its path where two names are equal.
+    A run may be unfinished. `FileNotFoundError` for a folder without one.
     """
-    runs, notes = [], []
+    runs = []
     folders = {path.resolve(): path for path in map(Path, paths)}
     names = [path.name for path in folders]
     for path, given in folders.items():
         directory = RunDirectory(path)
-        try:
-            settings = directory.read_settings()
-        except (OSError, ValueError) as error:
-            notes.append(f"{given} is left out: it is not a run ({error}).")
-            continue
+        if not directory.settings.exists():
+            beside = sorted(x.parent.name for x in path.parent.glob(RUNS))
+            raise FileNotFoundError(
+                f"`runs` must be run directories. Received: {given}. There "
+                f"are in {given.parent}: {', '.join(beside) or 'none'}."
+            )
         name = path.name if names.count(path.name) == 1 else str(given)
-        runs.append(ReadRun(name, directory, settings))
-        _read(runs[-1])
-    return runs, notes
-
-
-def _read(run):
-    """Reads the other files of a run; a note for each that cannot be read."""
-    directory, recipe = run.directory, run.settings["recipe"]
-    old = "The recipe is of another version, so no image can be embedded"
-    for name, read, problem in (
-        ("recipe", lambda: Recipe.from_settings(recipe), old),
-        ("history", lambda: _numbers(directory), "history.jsonl is damaged"),
-        ("scores", directory.read_scores, "scores.json is damaged"),
-    ):
-        try:
-            setattr(run, name, read())
-        except FileNotFoundError:
+        run = ReadRun(name, directory, directory.read_settings()["recipe"])
+        run.history = [x for x in directory.read_history() if "step" in x]
+        if directory.is_finished:
+            run.scores = directory.read_scores()
+        else:
             run.notes.append(
                 "There is no scores.json: the run is not finished. The "
                 "command that started it continues it."
             )
-        except (AttributeError, OSError, TypeError, ValueError) as error:
-            run.notes.append(f"{problem} ({error}).")
-
-
-def _numbers(directory):
-    return [
-        {k: v for k, v in line.items() if isinstance(v, int | float)}
-        for line in directory.read_history()
-        if "step" in line
-    ]
+        runs.append(run)
+    return runs
 
 
 def _search(runs):
@@ -185,16 +161,15 @@ def _search(runs):
 
     read: dict[Any, Any] = {}
     for run in tqdm(runs, desc="Embedding the images of runs"):
-        if run.recipe is None:
-            continue
         classes = run.directory.read_classes()
-        key = run.recipe.images, str(classes)
         try:
+            recipe = Recipe.from_settings(run.settings)
             encoder = load_encoder(run.directory)
+            key = recipe.images, str(classes)
             if key not in read:
-                read[key] = read_scored(run.recipe, classes)
+                read[key] = read_scored(recipe, classes)
             splits, notes = read[key]
-            run.searched = search_all(encoder, run.recipe, splits)
+            run.searched = search_all(encoder, recipe, splits)
         except (ValueError, OSError, ImportError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             run.notes.append(f"No image could be embedded: {reason[:400]}")
@@ -359,10 +334,9 @@ def _curves(runs):
 
 def _settings(runs):
     """Settings of the recipes, those that differ first."""
-    recipes = [run.settings["recipe"] for run in runs]
-    names = dict.fromkeys(name for recipe in recipes for name in recipe)
+    names = dict.fromkeys(name for run in runs for name in run.settings)
     rows = [
-        [name, *(str(recipe.get(name, "–")) for recipe in recipes)]
+        [name, *(str(run.settings.get(name, "–")) for run in runs)]
         for name in names
     ]
     rows.sort(key=lambda row: len({*row[1:]}) == 1)

@@ -238,7 +238,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
             pool_size *= per_class
         predict = predictor(self.model.encoder)
         counts = np.zeros(num_classes, "int64")
-        places, waiting, blocks = [], [], []
+        places, blocks = [], []
+        waiting: list[np.ndarray] = []
 
         def embed():
             missing = BATCH_SIZE - len(waiting)

@@ -82,7 +82,7 @@ class Tiny:
     def search(self):
         """The export of the run with GSP, whose folder is `search.folder`."""
         from training import export
-        from training.browsing.exports import ExportSearch
+        from training.search import ExportSearch
 
         model = self.folder / "model"
         export.main([str(self.run()), "--output", str(model)])

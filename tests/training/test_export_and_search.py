@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from training import embed, evaluate, export, report, search
-from training.browsing.exports import ExportSearch
 from training.runs.run_directory import write_json
+from training.search import ExportSearch
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,6 @@ def test_bad_searches_are_refused(tiny, tmp_path):
     shutil.copytree(model, alone)
     (alone / "metadata.json").write_text('{"signatures": ["embed"]}')
     for arguments, message in (
-        (["nowhere", __file__], "python -m training.export nowhere"),
         ([model, "nowhere.jpg"], "nowhere.jpg"),
         ([model, __file__], "none of the images"),
         ([str(alone), __file__], "encoder alone"),

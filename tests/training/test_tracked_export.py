@@ -24,10 +24,10 @@ def test_it_is_complete_and_small():
 @pytest.mark.slow
 def test_its_recipe_and_weights_rebuild_it():
     tf = pytest.importorskip("tensorflow")
-    from training.browsing.exports import ExportSearch
     from training.datasets import glyphs
-    from training.recipes.encoder import build_recipe_encoder
+    from training.recipes.learner import build_recipe_encoder
     from training.recipes.recipe import Recipe
+    from training.search import ExportSearch
 
     search = ExportSearch(FOLDER)
     pictures, ids = search.images, search.ids

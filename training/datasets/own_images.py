@@ -26,6 +26,12 @@ def folder_splits(
     name, about half for training.
     """
     images = image_folder(data_dir, decisions=decisions)
+    if images.num_classes < 2:
+        raise ValueError(
+            "`data_dir` must have a folder of images for each class, or be a "
+            "CSV list with the columns path and label (training.train csv). "
+            f"Received: {len(images)} images of one class, in {data_dir}."
+        )
     name = Path(str(data_dir)).name.split(".")[0]
     sides = {path.split("/")[0] for path in images.class_names}
     if {"train", "test"} <= sides <= {"train", "test", "validation"}:
@@ -57,8 +63,8 @@ def csv_splits(
     """Reads a list with the columns `path`, `label` and perhaps `split`.
 
     `split` is `train`, `test`, `validation`, `query` or `gallery`; without the
-    column, classes are drawn. With `query` and `gallery`, `test` is both
-    together. `on_missing` and `decisions` as for `gsp.data.ImageSet.from_csv`.
+    column, classes are drawn. `test` begins with the rows of `query` and
+    `gallery`. `on_missing` and `decisions` as for `gsp.data.ImageSet.from_csv`.
     """
     name = Path(csv_file).stem
     rows = csv_rows(csv_file, on_missing=on_missing, decisions=decisions)
@@ -79,7 +85,7 @@ def csv_splits(
                 f"{row['split']!r} in line {number} of {csv_file}."
             )
         sides[row["split"]].append((row["path"], row["label"]))
-    sides["test"] = sides["test"] or sides["query"] + sides["gallery"]
+    sides["test"] = sides["query"] + sides["gallery"] + sides["test"]
     if not (sides["train"] and sides["test"]):
         raise ValueError(
             f"{name} must have images to train with and to score. Received: "

@@ -1,8 +1,10 @@
-"""Images in frames, with what was found in them."""
+"""Images in frames, with what was found in them, or encoded for a page."""
 
+import io
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 GRAY = "#8a8a8a"
 VEIL = 0.75  # opacity of the white veil over what is left out
@@ -41,3 +43,15 @@ def draw_image(
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():
         spine.set(visible=True, color=color, linewidth=width, linestyle=style)
+
+
+def encoded_image(
+    pixels: np.ndarray, format: str = "WEBP", side: int | None = None
+) -> bytes:
+    """Encodes an image, uint8, not larger than `side` pixels."""
+    image = Image.fromarray(pixels)
+    if side is not None:
+        image.thumbnail((side, side), Image.Resampling.BOX)
+    file = io.BytesIO()
+    image.save(file, format, quality=80)
+    return file.getvalue()

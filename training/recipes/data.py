@@ -1,6 +1,5 @@
 """The data set of a recipe."""
 
-import importlib
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -142,14 +141,13 @@ def check_sources(recipe: Recipe) -> None:
     Downloads ImageNet's weights, or pretrains on characters, if necessary.
     """
     _check_settings(recipe)
-    from training.recipes.encoder import build_pooling
-    from training.recipes.learner import build_loss, build_regularizer
+    from training.recipes import learner
 
-    build_loss(recipe)
-    build_regularizer(recipe)
-    build_pooling(recipe)
+    learner.build_loss(recipe)
+    learner.build_regularizer(recipe)
+    learner.build_pooling(recipe)
     if recipe.hub_preset:
-        importlib.import_module("keras_hub")
+        import keras_hub  # noqa: F401
     weights, backbone = recipe.backbone_weights, recipe.backbone
     if weights == "characters" and backbone.startswith("glyph-cnn"):
         from training.recipes.glyph_network import character_weights
@@ -163,9 +161,7 @@ def check_sources(recipe: Recipe) -> None:
                 f"`{name}` must exist. Received: {name}={path}."
             )
     if weights == "imagenet":
-        from training.recipes.encoder import fetch_imagenet_weights
-
-        fetch_imagenet_weights(recipe)
+        learner.fetch_imagenet_weights(recipe)
 
 
 def check_classes(recipe: Recipe, splits: RetrievalSplits) -> None:

@@ -20,7 +20,7 @@ from training.datasets.glyphs import CELL
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import files_digest
 from training.recipes.batches import evaluation_batches, image_shape
-from training.recipes.encoder import build_backbone, build_recipe_encoder
+from training.recipes.learner import build_backbone, build_recipe_encoder
 from training.recipes.recipe import Recipe
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from training.pictures.encoding import encoded_image
+from training.pictures.framed_image import encoded_image
 from training.runs.run_directory import write_text
 
 

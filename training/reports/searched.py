@@ -25,7 +25,7 @@ TILE = 1.4  # side of an image, inches
 class Searched:
     """The search of one run.
 
-    `images` are the queries, then the gallery where it is another set.
+    `images` begin with the queries; a gallery that is another set follows.
     `neighbors` are positions of images without the query itself,
     `(queries, k)`; distances are Euclidean; `by_query` maps a measure to
     `(queries,)`, NaN without a positive.
@@ -79,27 +79,24 @@ def search_all(
 ) -> Searched:
     """Embeds images and searches the neighbors of each query."""
     import keras_gsp as gsp
-    from training.runs.scoring import embed
+    from training.runs.scoring import embed, side_scores
 
-    recipe = recipe.with_(cache_features=False)
-    images, start = splits.test, 0
-    sides: dict[str, Any] = {}
+    recipe, images = recipe.with_(cache_features=False), splits.test
+    rows = {"test": embed(encoder, recipe, images)}
+    queries = gallery = range(len(images))
     if splits.query is not None:
-        images, start = _joined(splits.query, splits.gallery), len(splits.query)
-    embeddings, count = embed(encoder, recipe, images), start or len(images)
-    gallery, labels = embeddings[start:], images.labels[start:]
+        # Test images are the queries, then the gallery.
+        queries = range(len(splits.query))
+        gallery = range(len(queries), len(queries) + len(splits.gallery))
+        rows |= {"query": rows["test"][queries]}
+        rows |= {"gallery": rows["test"][gallery]}
     index = gsp.retrieval.ExactIndex(
-        gallery, labels, np.arange(start, len(images))
+        rows["test"][gallery], images.labels[gallery], np.array(gallery)
     )
     nearest = index.search(
-        embeddings[:count],
-        min(NEIGHBORS, len(gallery) - (start == 0)),
-        exclude_ids=np.arange(count),
-    )
-    if start:
-        sides = {"gallery_embeddings": gallery, "gallery_labels": labels}
-    scores = gsp.metrics.retrieval_scores(
-        embeddings[:count], images.labels[:count], per_query=True, **sides
+        rows["test"][queries],
+        min(NEIGHBORS, len(gallery) - (queries == gallery)),
+        exclude_ids=np.array(queries),
     )
     return Searched(
         recipe=recipe,
@@ -107,16 +104,8 @@ def search_all(
         encoder=encoder,
         neighbors=np.asarray(nearest.ids, "int64"),
         distances=np.asarray(nearest.distances),
-        by_query=scores["per_query"],
+        by_query=side_scores(rows, splits.sides())["per_query"],
     )
-
-
-def _joined(one, other):
-    labels = np.concatenate([one.labels, other.labels])
-    if one.paths is not None:
-        return ImageSet(labels, one.class_names, paths=one.paths + other.paths)
-    images = np.concatenate([one.images, other.images])
-    return ImageSet(labels, one.class_names, images=images)
 
 
 def chosen_queries(shown: Sequence[Searched]) -> dict[str, list[int]]:

@@ -125,10 +125,8 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
     """Runs the command of a module: measures, prints tables, writes a record.
 
     The module has `Settings`, the options, and `measure`, which yields tables;
-    or returns results (numbers, lists and dicts) that `tables` formats and
-    `draw`, if any, draws into a PNG file beside the record, also what
-    `results["drawn"]` keeps for it. Its docstring is a title, then the page's
-    text. Without `--json` the record is in `runs/experiments` or
+    or returns results (numbers, lists and dicts) that `tables` formats. Its
+    docstring is a title, then the page's text. Without `--json` the record is in `runs/experiments` or
     `benchmarks`. It is written after each table: an interrupted command leaves
     one.
     """
@@ -154,12 +152,8 @@ def run_measurement(module: Any, arguments: list[str] | None = None) -> None:
         path = settings.json or Path("runs", f"{name.replace('.', '/')}.json")
         tables = module.measure(settings)
         if hasattr(module, "tables"):
-            record["results"] = results = tables
-            if hasattr(module, "draw"):
-                module.draw(path.with_suffix(".png"), results)
-            # Arrays for the picture alone would fill the record.
-            results.pop("drawn", None)
-            tables = module.tables(results)
+            record["results"] = tables
+            tables = module.tables(tables)
         record["tables"] = []
         for table in tables:
             heading = f"{table.title}\n\n" if table.title else ""

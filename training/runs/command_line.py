@@ -16,7 +16,6 @@ EXTRAS = {
     "gradio": "browse",
     "pyarrow": "parquet",
     "keras_hub": "hub",
-    "tensorflow_datasets": "datasets",
     **dict.fromkeys(("ray", "faiss", "jax"), ""),
 }
 

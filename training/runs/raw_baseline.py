@@ -10,12 +10,11 @@ import numpy as np
 from keras_gsp._labeled_batches import batches_of
 from keras_gsp._processes import num_processes, predictor
 from keras_gsp.data.archives import cache_folder
-from keras_gsp.layers import Whitening
+from keras_gsp.layers import GeneralizedMeanPooling, Whitening
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.batches import evaluation_batches, image_shape
-from training.recipes.encoder import build_backbone
 from training.recipes.features import fingerprint
-from training.recipes.learner import fitted_images
+from training.recipes.learner import build_backbone, fitted_images
 from training.recipes.recipe import Recipe
 from training.runs.run_directory import write_json
 from training.runs.scoring import side_scores
@@ -64,27 +63,23 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     return found
 
 
-def pooled(maps: Any) -> dict[str, np.ndarray]:
-    """Pools feature maps or tokens (batch, ..., channels), normalized.
+def pooling_of(name: str) -> keras.Layer:
+    """Returns the layer of one of `POOLINGS`."""
+    if name == "average":
+        return keras.layers.GlobalAveragePooling2D()
+    if name == "maximum":
+        return keras.layers.GlobalMaxPooling2D()
+    return GeneralizedMeanPooling(POOLINGS[name])
 
-    Powers are of the features above 1e-6, as in `GeneralizedMeanPooling`.
-    """
+
+def pooled(maps: Any) -> dict[str, np.ndarray]:
+    """Pools feature maps (batch, rows, columns, channels), normalized."""
     maps = np.asarray(maps, "float32")
-    maps = maps.reshape(len(maps), -1, maps.shape[-1])
-    found = {}
-    for name, power in POOLINGS.items():
-        if power == 1:
-            rows = maps.mean(1)
-        elif np.isinf(power):
-            rows = maps.max(1)
-        else:
-            # Relative to the largest: a fifth power may overflow.
-            largest = np.maximum(maps.max(1, keepdims=True), 1e-6)
-            shares = np.maximum(maps, 1e-6) / largest
-            rows = (shares**power).mean(1) ** (1 / power) * largest[:, 0]
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        found[name] = rows / np.maximum(lengths, 1e-12)
-    return found
+    pools = {name: pooling_of(name)(maps) for name in POOLINGS}
+    return {
+        name: keras.utils.normalize(keras.ops.convert_to_numpy(rows))
+        for name, rows in pools.items()
+    }
 
 
 def whitenings(recipe: Recipe, rows: dict[str, Any], labels: Any) -> Any:

@@ -40,14 +40,14 @@ def interval(gain: Mapping[str, Any]) -> str:
     return "{:+.1f} [{:+.1f}, {:+.1f}]".format(*points)
 
 
-def significance(gain: Mapping[str, Any], subject: str = "Training") -> str:
-    """Says whether a paired difference excludes zero, and how large it is."""
+def significance(gain: Mapping[str, Any]) -> str:
+    """Says whether training's gain excludes zero, and how large it is."""
     text = f"points of MAP@R over the {gain['against']}"
     if gain["low"] > 0:
-        return f"{subject} gained {interval(gain)} {text}."
+        return f"Training gained {interval(gain)} {text}."
     if gain["high"] < 0:
-        return f"{subject} lost: {interval(gain)} {text}."
-    return f"{subject} made no significant difference: {interval(gain)} {text}."
+        return f"Training lost: {interval(gain)} {text}."
+    return f"Training made no significant difference: {interval(gain)} {text}."
 
 
 def verdict(scores: Mapping[str, Any]) -> str:

@@ -60,7 +60,7 @@ def test_a_csv_list_with_splits(tmp_path):
     assert splits.train.num_classes + splits.test.num_classes == 4
 
 
-def test_bad_lists_are_refused(tmp_path):
+def test_bad_lists_and_flat_folders_are_refused(tmp_path):
     # Sides that do not fit each other: test_image_set.py.
     for rows, message in (
         ("a/0000.jpg,a,train b/0000.jpg,b,exam", "'exam' in line 3"),
@@ -68,6 +68,9 @@ def test_bad_lists_are_refused(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             csv_splits(write_csv(tmp_path, "path,label,split", *rows.split()))
+    layouts.picture(tmp_path / "flat" / "0.jpg")
+    with pytest.raises(ValueError, match="1 images of one class"):
+        folder_splits(tmp_path / "flat")
 
 
 def flat(first, count, side=4):

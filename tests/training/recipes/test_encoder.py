@@ -10,7 +10,7 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.data.preprocessing import preprocessing_of
 from training.recipes.choices import MANY, POOLINGS, is_gsp
-from training.recipes.encoder import (
+from training.recipes.learner import (
     build_backbone,
     build_recipe_encoder,
     fetch_imagenet_weights,

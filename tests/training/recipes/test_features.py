@@ -7,8 +7,7 @@ from keras_gsp.data import ImageSet
 from training.datasets.image_set import RetrievalSplits
 from training.recipes import features
 from training.recipes.batches import evaluation_batches
-from training.recipes.encoder import build_backbone
-from training.recipes.learner import build_learner
+from training.recipes.learner import build_backbone, build_learner
 from training.recipes.recipe import Recipe
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -29,7 +29,7 @@ BETTER = searched(ONE.by_query["map_at_r"] + 0.1)
 
 def run(name, search=None, **scores):
     scores = {"map_at_r": 0.25} | scores
-    return ReadRun(name, None, {"recipe": {}}, scores=scores, searched=search)
+    return ReadRun(name, None, {}, scores=scores, searched=search)
 
 
 def test_queries_are_of_different_classes_and_none_is_shown_twice():

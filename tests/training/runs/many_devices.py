@@ -1,6 +1,5 @@
 """The same steps on one device and on several; see test_distribution.py."""
 
-import functools
 import json
 import pathlib
 import sys
@@ -13,6 +12,7 @@ from keras_gsp._processes import as_numpy
 from training.runs.distribution import Distribution
 
 NUM_CLASSES = 4
+PAIRS, ANCHORS = gsp.losses.MultiSimilarityLoss, gsp.losses.ProxyAnchorLoss
 
 
 def proxies():
@@ -34,7 +34,6 @@ def anchored_proxies():
     return {"proxies": proxies(), "batch_chunks": 2, **weights}
 
 
-PAIRS, ANCHORS = gsp.losses.MultiSimilarityLoss, gsp.losses.ProxyAnchorLoss
 # Loss, what else a learner gets, and whether it is split by class.
 CASES = {
     "proxy_anchor": (ANCHORS, lambda: {"proxies": proxies()}, True),
@@ -57,9 +56,8 @@ def encoder():
     return keras.Model(inputs, outputs | {"pooled": features})
 
 
-@functools.cache
 def mirrored():
-    """One strategy for two processors: two would mix their reductions."""
+    """A strategy for two processors, before TensorFlow is used."""
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -69,14 +67,13 @@ def mirrored():
     return tf.distribute.MirroredStrategy(devices)
 
 
-def steps(case, kind):
+def steps(case, scope):
     """Losses of three steps, then the weights, and shares of a device."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     images = np.random.default_rng(0).normal(size=(16, 6)).astype("float32")
     labels = np.repeat(np.arange(NUM_CLASSES), 4)
-    place = mirrored() if kind == "mirrored" else Distribution(kind)
-    with place.scope():
+    with scope():
         loss, make, _ = CASES[case]
         parts = make()
         learner = gsp.models.MetricLearner(encoder(), seed=0, **parts)
@@ -90,18 +87,13 @@ def steps(case, kind):
         done = learner.fit(images, labels, epochs=3, **options)
         weights = [v for v in learner.variables if v.dtype == "float32"]
         numbers = [np.array(done.history["loss"]), *map(as_numpy, weights)]
-        return numbers, shares(learner)
-
-
-def shares(learner):
-    """Size of a device's piece over the whole, slots included, below 1."""
-    if keras.backend.backend() != "jax":
-        return []
-    values = [
-        v.value for v in (*learner.variables, *learner.optimizer.variables)
-    ]
-    pieces = [(v.addressable_shards[0].data.size, v.size) for v in values]
-    return [part / whole for part, whole in pieces if part < whole]
+        if keras.backend.backend() != "jax":
+            return numbers, []
+        # A device's piece over the whole, slots of the optimizer included.
+        values = [*learner.variables, *learner.optimizer.variables]
+        pieces = [(v.value.addressable_shards[0].data, v.value) for v in values]
+        shares = [part.size / whole.size for part, whole in pieces]
+        return numbers, [share for share in shares if share < 1]
 
 
 def gap(found, expected):
@@ -117,17 +109,18 @@ def gap(found, expected):
 
 
 def compared():
-    is_jax, kinds = keras.backend.backend() == "jax", ["mirrored"]
+    kinds = {kind: Distribution(kind).scope for kind in ("data", "model")}
+    if keras.backend.backend() != "jax":
+        kinds = {"mirrored": mirrored().scope}
     for case, (_, _, is_split) in CASES.items():
-        if is_jax:
-            kinds = ["data", "model"] if is_split else ["data"]
-        for kind in kinds:
-            # Before TensorFlow is used: it has two processors.
-            numbers, held = steps(case, kind)
-            expected, _ = steps(case, "none")
+        expected, _ = steps(case, Distribution().scope)
+        for kind, scope in kinds.items():
+            if kind == "model" and not is_split:
+                continue
+            numbers, shares = steps(case, scope)
             gaps = [gap(*x) for x in zip(numbers, expected, strict=True)]
             moved = float(np.ptp(expected[0]))
-            facts = {"gap": max(gaps), "moved": moved, "shares": held}
+            facts = {"gap": max(gaps), "moved": moved, "shares": shares}
             yield f"{kind}/{case}", facts
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import keras_gsp as gsp
 from tests.training.test_train import RECIPE, SPLITS
-from training.recipes.encoder import build_backbone
+from training.recipes.learner import build_backbone
 from training.runs import raw_baseline
 from training.runs.callbacks import BestWeights
 from training.runs.raw_baseline import POOLINGS, pooled, raw_scores

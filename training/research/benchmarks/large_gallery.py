@@ -176,12 +176,9 @@ def write_shards(settings: Settings, root: Path) -> None:
         start = number * settings.shard_rows
         rows, classes = drawn.rows(settings.shard_rows, number)
         texts = [
-            {
-                "id": f"{label:06d}/{start + row:09d}.jpg",
-                "label": f"{label:06d}",
-                "version": "",
-            }
-            for row, label in enumerate(classes.tolist())
+            {"id": f"{label}/{start + row:09d}.jpg", "label": label}
+            | {"version": ""}
+            for row, label in enumerate(map("{:06d}".format, classes.tolist()))
         ]
         name = shard_name(number)
         write_shard(folder / name, texts, rows, [OK] * len(rows))
@@ -218,21 +215,15 @@ def opened(
         if shards is not None:
             index.build()
         return index
-    kind: Any = {
-        "faiss": retrieval.FaissIndex,
-        "exact": retrieval.ExactIndex,
-        "scann": retrieval.ScannIndex,
-    }[engine]
+    index_class: Any = getattr(retrieval, f"{engine.title()}Index")
     if shards is None:
-        return kind.load(path, mmap=True)
+        return index_class.load(path, mmap=True)
     if engine == "faiss":
-        options = {
-            name: getattr(settings, name)
-            for name in ("factory", "parameters", "rescore")
-        }
+        names = "factory", "parameters", "rescore"
+        options = {name: getattr(settings, name) for name in names}
         items = retrieval.ExactIndex.load(folder / "exact", mmap=True)
-        return kind.from_index(items, **options)
-    return kind.from_shards(shards, storage="float16")
+        return index_class.from_index(items, **options)
+    return index_class.from_shards(shards, storage="float16")
 
 
 def build(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
@@ -248,7 +239,6 @@ def build(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
     facts["build_memory"] = memory("VmHWM")
     if engine != "milvus":
         _, facts["save"] = timed(lambda: index.save(path, overwrite=True))
-        facts["save_memory"] = memory("VmHWM")
     files = [file for file in path.rglob("*") if file.is_file()]
     facts["disk"] = sum(file.stat().st_size for file in files) / 1e9
     return facts
@@ -271,7 +261,7 @@ def search(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
         truth = arrays[str(num_rows(engine, settings))]
     if engine == "milvus":  # seconds for each
         queries, truth = queries[:20], truth[:20]
-    facts: dict[str, Any] = {"memory_before": memory("VmRSS")}
+    facts: dict[str, Any] = {}
     index, facts["load"] = timed(lambda: opened(engine, settings, folder))
     _, facts["first"] = timed(lambda: index.search(queries[-1], NEIGHBORS))
     singles = [
@@ -287,10 +277,8 @@ def search(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
         [int(one[-13:-4] or -1) for one in row] for row in near.ids.tolist()
     ]
     facts["recall"] = share_found(rows, truth)
-    return facts | {
-        "memory": memory("VmHWM"),
-        "own_memory": memory("RssAnon"),
-    }
+    facts["memory"], facts["own_memory"] = memory("VmHWM"), memory("RssAnon")
+    return facts
 
 
 def change(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
@@ -299,19 +287,16 @@ def change(engine: str, settings: Settings, folder: Path) -> dict[str, Any]:
         queries = arrays["queries"][:SINGLE]
     first, second = islice(read_embeddings(folder / "shards"), 2)
     count = min(num_rows(engine, settings) // 100, settings.shard_rows)
-    facts: dict[str, Any] = {"rows": count}
     index = opened(engine, settings, folder)
     size, num_classes = queries.shape[1], settings.rows // CLASS_ROWS
     rows, _ = Drawn(settings.features, num_classes, size).rows(count, 2**31 + 1)
-    _, facts["delete"] = timed(lambda: index.delete(first[2][:count]))
+    _, deleted = timed(lambda: index.delete(first[2][:count]))
     changed = [values[:count] for values in second[1:]]
-    _, facts["upsert"] = timed(lambda: index.upsert(rows, *changed))
+    _, upserted = timed(lambda: index.upsert(rows, *changed))
     near = index.search(queries, NEIGHBORS).ids.tolist()
     true = index.search_exactly(queries, NEIGHBORS).ids
-    return facts | {
-        "recall": share_found(near, true),
-        "memory": memory("VmHWM"),
-    }
+    recall = share_found(near, true)
+    return {"delete": deleted, "upsert": upserted, "recall": recall}
 
 
 def share_found(near: Any, truth: np.ndarray) -> float:
@@ -340,32 +325,26 @@ def memory(name: str) -> float:
 def measure(settings: Settings) -> Iterator[Table]:
     """Yields what the phases have measured."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = settings.folder or Path(temporary)
-        yield table(settings, measured(settings, folder))
+        yield table(settings, settings.folder or Path(temporary))
 
 
-def measured(settings: Settings, folder: Path) -> dict[str, Any]:
-    """Measures the phases, each engine in a process of its own."""
+def table(settings: Settings, folder: Path) -> Table:
+    """Measures phases, each engine in a process of its own: a column each."""
     steps = {"build": build, "search": search, "change": change}
     for phase in settings.phases:
         if phase == "shards":
             report.in_own_process(write_shards, settings, folder)
             continue
         for engine in settings.engines:
-            facts = report.in_own_process(
+            measured = report.in_own_process(
                 steps[phase], engine, settings, folder
             )
             path = folder / f"{engine}.{phase}.json"
-            path.write_text(json.dumps(facts, indent=1))
-    found: dict[str, Any] = {}
+            path.write_text(json.dumps(measured, indent=1))
+    facts: dict[str, Any] = {}
     for path in folder.glob("*.*.json"):
         engine, phase, _ = path.name.split(".")
-        found.setdefault(engine, {})[phase] = json.loads(path.read_text())
-    return found
-
-
-def table(settings: Settings, facts: dict[str, Any]) -> Table:
-    """What was measured, a column for each engine."""
+        facts.setdefault(engine, {})[phase] = json.loads(path.read_text())
     engines = [engine for engine in NAMES if engine in facts]
     rows = [["rows", *(f"{num_rows(e, settings):,}" for e in engines), ""]]
     for name, phase, keys, scale, digits, aim in MEASURES:

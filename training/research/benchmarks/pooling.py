@@ -28,7 +28,7 @@ from keras import ops
 from tqdm import tqdm
 
 from training.recipes.choices import POOLINGS
-from training.recipes.encoder import build_head, build_pooling
+from training.recipes.learner import build_head, build_pooling
 from training.recipes.recipe import Recipe
 from training.research import report
 from training.research.benchmarks.step_share import (

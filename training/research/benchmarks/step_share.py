@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 import keras_gsp as gsp
 from keras_gsp.ops.neighbors import has_accelerator
-from training.recipes.encoder import build_head
+from training.recipes.learner import build_head
 from training.recipes.recipe import Recipe
 from training.research.report import (
     CommandSettings,

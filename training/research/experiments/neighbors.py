@@ -30,6 +30,7 @@ import keras
 import numpy as np
 
 import keras_gsp as gsp
+from keras_gsp._labeled_batches import batches_of
 from keras_gsp.metrics.retrieval import ranked_scores
 from keras_gsp.retrieval.augmentation import AugmentedRows, unit
 from training.pictures.palette import picture
@@ -127,10 +128,7 @@ def embedded(settings: Settings, number: int) -> dict[str, np.ndarray]:
             images.paths, preprocessing=gsp.data.Preprocessing(side, side)
         )
         pixels = np.concatenate(
-            [
-                np.asarray(batches[i], "u1")
-                for i in range(batches.num_batches or 0)
-            ]
+            [np.asarray(x, "u1") for x in batches_of(batches)]
         )
         features = network(settings, side)
         maps = features.predict(pixels, batch_size=64, verbose=0)
@@ -402,33 +400,33 @@ def galleries(folds: list[Searched]) -> Any:
     """Lines of MAP@R / P@1 for each number of neighbors."""
     most = min(np.bincount(f.labels[~f.is_query]).max() for f in folds)
 
-    def holds(fold: Searched, count: Any) -> Any:
-        return fold.ranks - fold.num_queries < count
-
-    for k in (0, 2, 8):
-        cells = []
-        for count in COUNTS:
-            scores = [
-                f.score("", Augmentation(k), holds(f, count)) for f in folds
-            ]
-            cells.append(
-                cell(joined(scores), SCORES[:2]) if count <= most else ""
-            )
+    def scored(k: int, **select: Callable) -> str:
         scores = [
-            f.score("", Augmentation(k), holds(f, 2 ** (f.labels % 6)))
+            f.score(
+                "",
+                Augmentation(k),
+                **{n: rows(f) for n, rows in select.items()},
+            )
             for f in folds
         ]
-        cells.append(cell(joined(scores), SCORES[:2]))
-        scores = []
-        for f in folds:
-            classes = np.unique(f.labels)
-            few = classes[: max(1, len(classes) // 10)]
-            asks = np.isin(f.labels, few)
-            scores.append(f.score("", Augmentation(k), asks=asks))
+        return cell(joined(scores), SCORES[:2])
+
+    def first(fold: Searched, count: Any) -> Any:
+        return fold.ranks - fold.num_queries < count
+
+    def tenth(fold: Searched) -> Any:
+        classes = np.unique(fold.labels)
+        return np.isin(fold.labels, classes[: max(1, len(classes) // 10)])
+
+    for k in (0, 2, 8):
         yield [
             f"k {k}" if k else "nothing",
-            *cells,
-            cell(joined(scores), SCORES[:2]),
+            *(
+                scored(k, holds=partial(first, count=n)) if n <= most else ""
+                for n in COUNTS
+            ),
+            scored(k, holds=lambda f: first(f, 2 ** (f.labels % 6))),
+            scored(k, asks=tenth),
         ]
 
 

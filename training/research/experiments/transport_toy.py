@@ -11,6 +11,7 @@ approaches the linear program. Figure 1 of GSP.
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,40 +81,45 @@ def facts(plan: Any, linear: Any, costs: Any, is_object: Any) -> dict[str, Any]:
     }
 
 
-def measure(settings: Settings) -> dict:
-    """Solves each problem on each seed's map."""
+def measure(settings: Settings) -> Iterator[Table]:
+    """Solves each problem on each seed's map: a row each."""
     runs_of: dict[str, list] = {}
-    shown: dict[str, Any] = {}
     prototypes = np.asarray(unit_ball(np.array([RED, BLUE_PIXEL])))
     for seed in settings.seeds:
         pixels, is_object = toy_map(seed)
         features = np.asarray(unit_ball(pixels.reshape(-1, 3)))
         costs = np.linalg.norm(prototypes[:, None] - features, axis=-1)
-        plans: dict[Any, Any] = {LINEAR: linear_plan(costs)}
+        plans: dict[str, Any] = {LINEAR: linear_plan(costs)}
         for temperature in SHOWN:
             _, plan = gsp.ops.partial_transport(
                 costs, transport_ratio=RATIO, inverse_temperature=temperature
             )
-            plans[temperature] = np.asarray(plan, "float64")
+            plans[f"ε = {temperature:g}"] = np.asarray(plan, "float64")
         for name, plan in plans.items():
             numbers = facts(plan, plans[LINEAR], costs, is_object)
             runs_of.setdefault(name, []).append(numbers)
-        shown = shown or {"pixels": pixels, "plans": plans}
-    solutions = {name: over_runs(runs) for name, runs in runs_of.items()}
-    return {"solutions": solutions, "drawn": shown}
+        if settings.json and seed == settings.seeds[0]:
+            draw(settings.json.with_suffix(".png"), pixels, plans)
+    rows = [
+        [name if name == LINEAR else f"entropic, {name}"]
+        + [spread(x, digits=3) for x in over_runs(runs).values()]
+        for name, runs in runs_of.items()
+    ]
+    headings = ("object pixels kept", "weight on object", "excess cost")
+    yield Table(["", *headings, "L1 to linear"], rows)
 
 
-def draw(path: Path, results: dict) -> None:
-    """Draws the map, and plans in red and blue."""
-    shown = results["drawn"]
+def draw(path: Path, pixels: Any, plans: dict[str, Any]) -> None:
+    """Draws the map, and plans in red and blue but the softest."""
     with picture(path, 1, 6, figsize=(16, 3.2)) as axes:
         maps = axes[0]
-        maps[0].imshow(shown["pixels"])
+        maps[0].imshow(pixels)
         maps[0].set_title("10 x 10 features")
-        for axis, name in zip(maps[1:], [LINEAR, *SHOWN[1:]], strict=False):
-            axis.imshow(_colored(shown["plans"][name]))
-            title = name if name == LINEAR else f"ε = {name:g}"
-            axis.set_title(f"pooled: {title}")
+        softest = f"ε = {SHOWN[0]:g}"
+        names = [name for name in plans if name != softest]
+        for axis, name in zip(maps[1:], names, strict=True):
+            axis.imshow(_colored(plans[name]))
+            axis.set_title(f"pooled: {name}")
         for axis in maps:
             axis.set_xticks([])
             axis.set_yticks([])
@@ -126,17 +132,6 @@ def _colored(plan):
     red, blue = np.clip(moved, 0.0, 1.0).reshape(2, SIDE, SIDE)
     tints = 1.0 - np.array([RED, BLUE_PIXEL])
     return 1.0 - red[..., None] * tints[0] - blue[..., None] * tints[1]
-
-
-def tables(results: dict) -> list[Table]:
-    """One row a problem."""
-    rows = [
-        [name if name == LINEAR else f"entropic, ε = {float(name):g}"]
-        + [spread(numbers, digits=3) for numbers in solution.values()]
-        for name, solution in results["solutions"].items()
-    ]
-    headings = ("object pixels kept", "weight on object", "excess cost")
-    return [Table(["", *headings, "L1 to linear"], rows)]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ without a box, with 95 % intervals over classes and seeds or folds.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -40,12 +40,17 @@ from keras_gsp.retrieval.index.columns import blocks_of
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures
 from training.pictures.pooling_weights import pooling_weights
-from training.recipes.encoder import build_backbone
 from training.recipes.glyph_network import CHARACTERS
+from training.recipes.learner import build_backbone
 from training.recipes.recipe import Recipe
 from training.research.experiments.heads import SIDES, best_head, head, scores
 from training.research.experiments.whitening import fold_sides
-from training.research.report import ExperimentSettings, Table, run_measurement
+from training.research.report import (
+    ExperimentSettings,
+    Table,
+    gain_text,
+    run_measurement,
+)
 from training.runs.raw_baseline import SHRINKAGES, pooled
 
 KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
@@ -315,20 +320,19 @@ class Looks:
         }
         chosen = max(scored, key=lambda k: scored[k]["validation"]["map_at_r"])
         best = scored[chosen]["test"]
-        row = {k: 100 * x["test"]["map_at_r"] for k, x in scored.items()}
-        row |= {k: 100 * best[k] for k in ("map_at_r", "precision_at_1")}
-        queries = 100 * best["per_query"]["map_at_r"]
-        row |= {"chosen": chosen, "queries": queries}
+        row = {k: x["test"]["map_at_r"] for k, x in scored.items()}
+        row |= {k: best[k] for k in ("map_at_r", "precision_at_1")}
+        row["queries"] = best["per_query"]["map_at_r"]
         if boxes is not None and self.task.true_boxes:
             middle = (boxes[:, :2] + boxes[:, 2:]) / 2
             true = self.task.true_boxes["test"]
             is_inside = (middle > true[:, :2]) & (middle < true[:, 2:])
-            row["hit"] = 100 * float(is_inside.all(axis=1).mean())
+            row["hit"] = is_inside.all(axis=1).mean()
         self.rows[name] = row
 
 
-def measure(settings: Settings) -> dict:
-    """Measures every seed; rows with their mean and paired gains."""
+def measure(settings: Settings) -> Iterator[Table]:
+    """Yields one table: MAP@R of each look, and the gain of the chosen one."""
     runs, classes = [], []
     for seed in tqdm(settings.seeds, desc="seeds"):
         if settings.data_dir is None:
@@ -337,36 +341,26 @@ def measure(settings: Settings) -> dict:
             task = photographs(settings, seed % max(settings.folds, 2))
         runs.append(Looks(task, settings, seed).measure())
         classes.append(task.labels["test"])
-    return {"rows": [_joined(name, runs, classes) for name in runs[0]]}
-
-
-def _joined(name, runs, classes):
-    same = [run[name] for run in runs]
-    row: dict[str, Any] = {"name": name, "chosen": [x["chosen"] for x in same]}
-    for key in KEYS:
-        if key in same[0]:
-            row[key] = float(np.mean([x[key] for x in same]))
-    base = f"{name.partition(',')[0] if name[:3] == 'raw' else 'GSP'}, whole"
-    if name != base:
-        scored, others = (
-            [run[k]["queries"] for run in runs] for k in (name, base)
-        )
-        gain = gsp.metrics.paired_difference(scored, others, classes)
-        row["over"] = base
-        row["gain"] = [gain[key] for key in ("difference", "low", "high")]
-    return row
-
-
-def tables(results: dict) -> list[Table]:
-    """One table, MAP@R of each look and the gain of what validation chose."""
     headings = ["", "hit %", "first", "second", "both", "chosen", "P@1", "gain"]
-    rows = []
-    for row in results["rows"]:
-        cells = [f"{row[key]:.1f}" if key in row else "" for key in KEYS]
-        form = "{:+.1f} [{:+.1f}, {:+.1f}]"
-        gain = form.format(*row["gain"]) if "gain" in row else ""
-        rows.append([row["name"], *cells, gain])
-    return [Table(headings, rows, 1)]
+    yield Table(headings, [_row(name, runs, classes) for name in runs[0]])
+
+
+def _row(name, runs, classes):
+    """Means over runs, and the paired gain over one look."""
+    means = [
+        f"{100 * np.mean([run[name][key] for run in runs]):.1f}"
+        if key in runs[0][name]
+        else ""
+        for key in KEYS
+    ]
+    base = f"{name.partition(',')[0] if name[:3] == 'raw' else 'GSP'}, whole"
+    if name == base:
+        return [name, *means, ""]
+    scored, others = (
+        [run[row]["queries"] for run in runs] for row in (name, base)
+    )
+    gain = gsp.metrics.paired_difference(scored, others, classes)
+    return [name, *means, gain_text(gain)]
 
 
 if __name__ == "__main__":

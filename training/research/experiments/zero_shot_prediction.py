@@ -25,6 +25,7 @@ GSP, section 5.1 and supplement 2.3; thesis, section 5.3.3; XML, section 3.2.
 """
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,14 +214,14 @@ def retrieve_halves(
     return {name: np.mean(values) for name, values in scores_of.items()}
 
 
-def measure(settings: Settings) -> dict:
-    """Trains every method for every seed, scores all splits."""
+def measure(settings: Settings) -> Iterator[Table]:
+    """Trains every method for every seed, scores all splits: a row each."""
     known, unseen = known_and_examined(settings)
     # Random halves of the classes, (class_splits, num_classes).
     first = np.arange(unseen.num_classes) < unseen.num_classes // 2
     rows = np.tile(first, (settings.class_splits, 1))
     splits = np.random.default_rng(0).permuted(rows, axis=1)
-    scores: dict[str, Any] = {}
+    lines = []
     for method in REGULARIZERS:
         runs = []
         for seed in tqdm(settings.seeds, desc=method):
@@ -233,21 +234,13 @@ def measure(settings: Settings) -> dict:
             few = splits[: settings.retrieval_splits]
             predicted = predict_classes(means, of_classes, splits)
             runs.append(predicted | retrieve_halves(*images, few) | share)
-        scores[method] = over_runs(runs)
-    return {"scores": scores}
-
-
-def tables(results: dict) -> list[Table]:
-    """One row a method."""
-    rows = [
-        [method]
-        + [
-            spread(measures[n], digits=3) if n in measures else "-"
-            for n in MEASURES
+        scores = over_runs(runs)
+        cells = [
+            spread(scores[name], digits=3) if name in scores else "-"
+            for name in MEASURES
         ]
-        for method, measures in results["scores"].items()
-    ]
-    return [Table(["", *MEASURES.values()], rows)]
+        lines.append([method, *cells])
+    yield Table(["", *MEASURES.values()], lines)
 
 
 if __name__ == "__main__":

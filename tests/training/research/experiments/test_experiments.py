@@ -55,12 +55,13 @@ def test_a_smoke_run_has_a_page(module, tmp_path):
 
 
 def test_second_looks_are_measured_beside_other_boxes(tmp_path):
-    found = smoke_run(two_looks, tmp_path)
-    rows = {row["name"]: row for row in found["rows"]}
+    (table,) = smoke_run(two_looks, tmp_path)
+    rows = {row[0]: row[1:] for row in table["rows"]}
     for name in ("box of GSP", "box of random"):
-        assert 0 <= rows[name]["hit"] <= 100
-        assert rows[name]["over"] == "GSP, whole" and "sum" in rows[name]
-    assert rows["box of center"]["hit"] == 0
+        hit, *looks, gain = rows[name]
+        assert 0 <= float(hit) <= 100 and "[" in gain
+        assert all(0 <= float(score) <= 100 for score in looks)
+    assert rows["box of center"][0] == "0.0" and rows["GSP, whole"][-1] == ""
 
 
 @pytest.fixture
@@ -121,11 +122,12 @@ def test_photographs_are_looked_at_twice(tmp_path, monkeypatch):
     of_one_layer(monkeypatch, 200, 8)
     layouts.folder(tmp_path / "images", list("abcdefghijklmnopqrst"), images=15)
     options = ["--data-dir", str(tmp_path / "images"), "--pixels", "64"]
-    found = smoke_run(two_looks, tmp_path, *options)
-    names = [row["name"] for row in found["rows"]]
-    alone = smoke_run(two_looks, tmp_path, *options, "--no-heads")
-    assert [row["name"] for row in alone["rows"]] == names[:4]
-    assert alone["rows"][3]["over"] == "raw whitened, whole"
+    (table,) = smoke_run(two_looks, tmp_path, *options)
+    (alone,) = smoke_run(two_looks, tmp_path, *options, "--no-heads")
+    names, raw = ([row[0] for row in x["rows"]] for x in (table, alone))
+    assert raw == names[:4]
+    # Two looks are compared with one.
+    assert [bool(row[-1]) for row in alone["rows"]] == [False, True] * 2
 
 
 def test_closed_forms_are_those_of_the_package_and_of_scikit_learn():

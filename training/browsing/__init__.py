@@ -1,1 +1,0 @@
-"""Search an exported retriever: its files, its answers, its web page."""
