@@ -7,7 +7,15 @@ import keras
 
 
 class Configured:
-    """Something that keeps each argument in an attribute of the same name."""
+    """Something that keeps each argument in an attribute of the same name.
+
+    Classes of this package are registered, so that Keras loads them by name.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("keras_gsp."):
+            keras.saving.register_keras_serializable("keras_gsp")(cls)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, read from their attributes.
@@ -15,9 +23,10 @@ class Configured:
         They are those of `__init__` and, if it passes on `**kwargs`, of the
         base's.
         """
-        is_layer = isinstance(self, keras.layers.Layer)
-        config = super().get_config() if is_layer else {}  # type: ignore[misc]
-        for name in arguments_of(type(self)):
+        names = arguments_of(type(self))
+        has_more = isinstance(self, keras.layers.Layer) and "name" not in names
+        config = super().get_config() if has_more else {}  # type: ignore[misc]
+        for name in names:
             value = getattr(self, name)
             config[name] = keras.saving.serialize_keras_object(value)
         return config

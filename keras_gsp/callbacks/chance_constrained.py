@@ -1,6 +1,5 @@
 """Chance constrained programming: alternating proxies, anchored weights."""
 
-import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from keras_gsp._encoding import embedding_of
 from keras_gsp._labeled_batches import batches_of, check_pair
 from keras_gsp._labels import batch_labels, host_array
 from keras_gsp._processes import as_numpy, from_first_process, predictor
+from keras_gsp.callbacks.step_counter import StepCounter
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.problems import scalar
 from keras_gsp.ops.covering import covering_radius, greedy_k_center
@@ -27,7 +27,7 @@ FRUITLESS_SAMPLES = 10_000
 FAR = 0.5
 
 
-class ChanceConstrainedProgramming(keras.callbacks.Callback):
+class ChanceConstrainedProgramming(StepCounter):
     r"""Replaces proxies by samples whenever training with them has converged.
 
     Trains a sequence of problems (Algorithm 1). Each trains with its proxies
@@ -111,10 +111,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         Algorithm 1; thesis, chapter 3.
     """
 
-    # Counting steps must not make Keras wait for every batch.
-    async_safe = True
-    _counting = threading.Lock()
-
     def __init__(
         self,
         pool: Any,
@@ -137,7 +133,6 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self.monitor = monitor
         self.validation_freq = validation_freq
         self.seed = seed
-        self._last_batch = -1
         self._missing: list[str] | None = None
 
     @property
@@ -153,8 +148,8 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         self._warn_if_too_short()
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        super().on_epoch_begin(epoch, logs)
         self._raise_if_missing()
-        self._last_batch = -1
         progress = self.model.progress
         if not scalar(progress.is_started):
             if epoch < self.warmup_epochs:
@@ -164,18 +159,13 @@ class ChanceConstrainedProgramming(keras.callbacks.Callback):
         elif self.patience and scalar(progress.waited) >= self.patience:
             self._start_problem(scalar(self.model.anchored.problem) + 1)
 
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts a step; Keras may report the ends out of order."""
-        with self._counting:
-            self._last_batch = max(self._last_batch, batch)
-
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         learner, logs = self.model, {} if logs is None else logs
         anchored, progress = learner.anchored, learner.progress
         is_warming_up = scalar(progress.is_warming_up)
         problem, distance = scalar(anchored.problem), 0.0
         if not is_warming_up:
-            progress.steps.assign_add(self._last_batch + 1)
+            progress.steps.assign_add(self.num_steps)
             if (epoch + 1) % self.validation_freq == 0:
                 if self.monitor in logs:
                     progress.record(logs[self.monitor], problem)

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import constraints, initializers, ops, regularizers, saving
+from keras import constraints, initializers, ops, regularizers
 
 from keras_gsp._checks import check_count
 from keras_gsp._configured import ConfiguredLayer, known_size
@@ -15,7 +15,6 @@ from keras_gsp.ops.normalization import unit_sphere
 from keras_gsp.ops.precision import full_matmul
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class ClassProxies(ConfiguredLayer):
     """Computes cosine similarities of embeddings to learned class proxies.
 
@@ -109,7 +108,6 @@ class ClassProxies(ConfiguredLayer):
         return np.repeat(classes, self.proxies_per_class)
 
 
-@saving.register_keras_serializable(package="keras_gsp")
 class ClassEmbeddings(ConfiguredLayer):
     """Looks up a trainable vector for each class label, a target of ZSR.
 

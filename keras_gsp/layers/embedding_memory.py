@@ -18,7 +18,6 @@ from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import flat_labels
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class EmbeddingMemory(ConfiguredLayer):
     """Stores the embeddings and labels of the last training steps (XBM).
 

@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import keras
-
 from keras_gsp._configured import ConfiguredLayer
 from keras_gsp._tensor import Tensor
 from keras_gsp.ops.normalization import check_normalization, normalize
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class EmbeddingNormalization(ConfiguredLayer):
     """Normalizes embeddings to the unit sphere or into the unit ball.
 

@@ -7,7 +7,6 @@ import keras
 from keras_gsp._configured import ConfiguredLayer
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class ExpectedPreprocessing(ConfiguredLayer, keras.layers.Identity):
     """Passes images on and records how they must be cut.
 

@@ -10,7 +10,6 @@ from keras_gsp._configured import ConfiguredLayer
 from keras_gsp._tensor import Tensor
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class PatchTokens(ConfiguredLayer):
     """Removes the first tokens of a sequence and of its mask."""
 
@@ -43,7 +42,6 @@ class PatchTokens(ConfiguredLayer):
         return batch, tokens - self.prefix_tokens, channels
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class TokenGrid(ConfiguredLayer):
     """Rearranges the patch tokens of a vision transformer into a feature map.
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras import ops, saving
+from keras import ops
 
 from keras_gsp._checks import check_choice, check_count, check_positive
 from keras_gsp._configured import ConfiguredLayer
@@ -22,7 +22,6 @@ from keras_gsp.ops.masked_reductions import (
 from keras_gsp.ops.precision import at_least_float32, full_matmul
 
 
-@saving.register_keras_serializable(package="keras_gsp")
 class PrototypeHistogram(ConfiguredLayer):
     """Computes the share of an image's features near each learned prototype.
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -15,7 +14,6 @@ from keras_gsp.ops.normalization import check_normalization, normalize
 from keras_gsp.ops.precision import at_least_float32, full_matmul
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class Whitening(ConfiguredLayer):
     r"""Whitens embeddings with a linear map that `adapt` fits in closed form.
 

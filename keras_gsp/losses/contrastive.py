@@ -2,21 +2,23 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_not_negative
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.distances import pairwise_distances
-from keras_gsp.ops.pairs import anchor_shares, shares_of_mean_anchor
+from keras_gsp.ops.pairs import (
+    PairWeights,
+    anchor_shares,
+    shares_of_mean_anchor,
+)
 from keras_gsp.ops.precision import full_matmul
 
 # A positive pair this close to cosine 1 is one image twice, up to rounding.
 _IDENTICAL = 1e-5
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class ContrastiveLoss(PairLoss):
     """Contrastive loss on Euclidean distances (C2).
 
@@ -61,12 +63,9 @@ class ContrastiveLoss(PairLoss):
         self.negative_margin = negative_margin
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
+        positive, negative = pairs
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.positive_margin)
         too_near = ops.relu(self.negative_margin - distances)
@@ -79,7 +78,6 @@ def _active_mean(hinges, weights):
     return anchor_shares(ops.sum(weights * hinges, axis=1), active)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class CosineContrastiveLoss(PairLoss):
     """Contrastive loss on cosines (C1), used with embedding memories.
 
@@ -118,14 +116,11 @@ class CosineContrastiveLoss(PairLoss):
         self.margin = margin
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
+        positive, negative = pairs
         cosines = full_matmul(embeddings, ops.transpose(references))
         hinges = positive * ops.relu(1.0 - _IDENTICAL - cosines)
         hinges += negative * ops.relu(cosines - self.margin)
         sums = ops.sum(hinges, axis=1)
-        return shares_of_mean_anchor(sums, positive, negative)
+        return shares_of_mean_anchor(sums, pairs)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_positive, check_same_size, check_seed
@@ -19,7 +18,6 @@ from keras_gsp.ops.precision import at_least_float32
 from keras_gsp.ops.ridge import cross_half_prediction
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class CrossBatchLoss(Regularizer):
     """Applies a loss to embeddings predicted by the other half's prototypes.
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_not_negative, check_positive
@@ -10,10 +9,14 @@ from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.mining import is_first_largest
-from keras_gsp.ops.pairs import anchor_shares, chosen_entries, fold_positives
+from keras_gsp.ops.pairs import (
+    PairWeights,
+    anchor_shares,
+    chosen_entries,
+    fold_positives,
+)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class TripletLoss(PairLoss):
     """Separates positives from negatives by a margin, over all triplets.
 
@@ -48,11 +51,7 @@ class TripletLoss(PairLoss):
         self.margin = margin
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
         """Returns each anchor's sum of hinges, divided by the count.
 
@@ -62,6 +61,7 @@ class TripletLoss(PairLoss):
         positive, minus those with it as their negative. Value and gradient
         follow from these counts, which have no gradient.
         """
+        positive, negative = pairs
         distances = pairwise_distances(embeddings, references)
         fixed = ops.stop_gradient(distances)
         partners = active_partners(
@@ -115,7 +115,6 @@ def active_partners(
     return fold_positives(is_positive, one_positive, ops.zeros_like(distances))
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class MarginLoss(PairLoss):
     r"""Separates positives from negatives by a distance boundary.
 
@@ -157,12 +156,9 @@ class MarginLoss(PairLoss):
         self.beta = beta
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
+        positive, negative = pairs
         distances = pairwise_distances(embeddings, references)
         too_far = ops.relu(distances - self.beta + self.margin)
         too_near = ops.relu(self.beta - distances + self.margin)

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_count, check_positive
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.pairwise import PairLoss
-from keras_gsp.ops.pairs import shares_of_mean_over
+from keras_gsp.ops.pairs import PairWeights, shares_of_mean_over
 from keras_gsp.ops.precision import full_matmul, smaller
 from keras_gsp.ops.soft_ranks import soft_ranks
 
@@ -51,13 +50,10 @@ class ListLoss(PairLoss):
         raise NotImplementedError
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
         """Returns terms whose mean is that over anchors with a positive."""
+        positive, negative = pairs
         similarities = full_matmul(embeddings, ops.transpose(references))
         counted = ops.cast(positive + negative > 0.0, similarities.dtype)
         has_positive = ops.any(positive > 0.0, axis=1)
@@ -75,7 +71,6 @@ class ListLoss(PairLoss):
         return shares_of_mean_over(terms, has_positive)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class SmoothAPLoss(ListLoss):
     r"""Average precision of each anchor's ranking, with smooth ranks.
 
@@ -121,7 +116,6 @@ class SmoothAPLoss(ListLoss):
         return 1.0 - total / ops.where(count > 0.0, count, 1.0)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class RecallAtKLoss(ListLoss):
     r"""Smooth recall at k of each anchor's ranking.
 

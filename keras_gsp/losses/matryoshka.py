@@ -14,16 +14,15 @@ from keras_gsp.losses.pairwise import PairLoss
 from keras_gsp.losses.proxy_similarity import ProxyLoss
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class MatryoshkaLoss(MetricLoss):
     r"""Adds up a loss over leading parts of the embedding.
 
     .. math:: L = \sum_m c_m \, \ell(y, \nu(x_{1:m}))
 
     with the sizes m, their weights c and :math:`\nu` the normalization of the
-    loss, so that an encoder can later be truncated: `truncate_to` of indexes
-    and exports. Proxies and memory are truncated alike: one set serves all
-    sizes.
+    loss, so that an encoder can later be truncated by
+    `gsp.models.truncate_encoder`. Proxies and memory are truncated alike: one
+    set serves all sizes.
 
     Args:
         loss: a pair loss, list loss or proxy loss; the latter in

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_interval, check_not_negative, check_positive
@@ -19,7 +18,6 @@ from keras_gsp.ops.pairs import (
 from keras_gsp.ops.precision import full_matmul
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class CircleLoss(PairLoss):
     r"""Weights each pair by how far its cosine is from the optimum.
 
@@ -59,12 +57,9 @@ class CircleLoss(PairLoss):
         self.temperature = temperature
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
+        positive, negative = pairs
         cosines = full_matmul(embeddings, ops.transpose(references))
         fixed = ops.stop_gradient(cosines)
         pull = ops.relu(1.0 + self.margin - fixed)
@@ -81,7 +76,6 @@ class CircleLoss(PairLoss):
         return shares_of_mean_over(terms, has_both)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class MultiSimilarityLoss(PairLoss):
     """Weights each pair by its own similarity and by its neighbors'.
 
@@ -135,17 +129,13 @@ class MultiSimilarityLoss(PairLoss):
         self.mining_margin = mining_margin
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
         cosines = full_matmul(embeddings, ops.transpose(references))
-        kept = weights = PairWeights(positive, negative)
+        kept = pairs
         if self.mining_margin is not None:
             kept = multi_similarity_pairs(
-                embeddings, references, weights, margin=self.mining_margin
+                embeddings, references, pairs, margin=self.mining_margin
             )
         above = cosines - self.base
         attraction = ops.softplus(
@@ -155,10 +145,9 @@ class MultiSimilarityLoss(PairLoss):
             weighted_logsumexp(self.beta * above, kept.negative)
         )
         terms = attraction / self.alpha + repulsion / self.beta
-        return shares_of_mean_anchor(terms, positive, negative)
+        return shares_of_mean_anchor(terms, pairs)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class NTXentLoss(PairLoss):
     r"""Softmax of each positive pair among the anchor's negatives (InfoNCE).
 
@@ -193,12 +182,9 @@ class NTXentLoss(PairLoss):
         self.temperature = temperature
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
+        positive, negative = pairs
         cosines = full_matmul(embeddings, ops.transpose(references))
         logits = cosines / self.temperature
         rivals = weighted_logsumexp(logits, negative)[:, None]
@@ -206,7 +192,6 @@ class NTXentLoss(PairLoss):
         return anchor_shares(sums, ops.sum(positive))
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class SupConLoss(PairLoss):
     r"""Softmax of each positive among all other samples (SupCon).
 
@@ -240,12 +225,9 @@ class SupConLoss(PairLoss):
         self.temperature = temperature
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
+        positive, negative = pairs
         cosines = full_matmul(embeddings, ops.transpose(references))
         logits = cosines / self.temperature
         everyone = weighted_logsumexp(logits, positive + negative)

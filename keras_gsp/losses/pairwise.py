@@ -223,11 +223,7 @@ class PairLoss(MetricLoss):
         return self._against(known, labels, embeddings)
 
     def anchor_terms(
-        self,
-        embeddings: Tensor,
-        references: Tensor,
-        positive: Tensor,
-        negative: Tensor,
+        self, embeddings: Tensor, references: Tensor, pairs: PairWeights
     ) -> Tensor:
         """Returns one term per anchor; defined by each subclass.
 
@@ -235,10 +231,9 @@ class PairLoss(MetricLoss):
             embeddings: (batch, embedding_size), normalized, float32 or
                 float64.
             references: (references, embedding_size), likewise.
-            positive: (batch, references), weights of the pairs of equal
-                class: 1, or another weight above 0; 0 for all other pairs.
-            negative: (batch, references), likewise of unequal class. A pair
-                of weight 0 in both is left out.
+            pairs: the weights (batch, references) of pairs of equal class, 1
+                or another weight above 0, 0 for all other pairs; and those of
+                unequal class. A pair of weight 0 in both is left out.
 
         Returns:
             (batch,), whose mean is the loss.
@@ -288,7 +283,7 @@ class PairLoss(MetricLoss):
             mine = MINERS.get(self.miner, self.miner)
             mined = mine(embeddings, references, pairs, self.seed)
             pairs = PairWeights(*map(ops.stop_gradient, mined))
-        return self.anchor_terms(embeddings, references, *pairs)
+        return self.anchor_terms(embeddings, references, pairs)
 
 
 def _is_self(embeddings):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_not_negative, check_positive
@@ -17,7 +16,6 @@ from keras_gsp.ops.pairs import anchor_shares, log_one_plus_sum_exp
 from keras_gsp.ops.precision import larger
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class ProxyAnchorLoss(ProxyLoss):
     r"""Compares each proxy with the samples, the hardest weighted most.
 

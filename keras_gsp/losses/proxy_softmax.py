@@ -19,7 +19,6 @@ from keras_gsp.ops.distances import pairwise_distances
 from keras_gsp.ops.normalization import unit_sphere
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class NormalizedSoftmaxLoss(ProxyLoss):
     r"""Classifies embeddings by their cosine to each class's proxy.
 
@@ -57,7 +56,6 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         return softmax_terms(labels, differences)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class CosFaceLoss(ProxyLoss):
     r"""Classifies with a cosine margin on the true class (CosFace).
 
@@ -99,7 +97,6 @@ class CosFaceLoss(ProxyLoss):
         )
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class ArcFaceLoss(ProxyLoss):
     r"""Classifies with an angular margin on the true class (ArcFace).
 
@@ -163,7 +160,6 @@ class ArcFaceLoss(ProxyLoss):
         return ops.where(cosines >= -math.cos(self.margin), turned, falling)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class ProxyNCALoss(ProxyLoss):
     """Softmax cross-entropy over the cosines to all proxies (Proxy-NCA++).
 
@@ -202,7 +198,6 @@ class ProxyNCALoss(ProxyLoss):
         return ops.logsumexp(logits, axis=(1, 2)) - target
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class SoftTripleLoss(ProxyLoss):
     """Classifies by a soft maximum over each class's centers.
 
@@ -265,7 +260,6 @@ class SoftTripleLoss(ProxyLoss):
         return ops.sum(choice * similarities, axis=-1)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class CenterRegularizer(Configured, keras.regularizers.Regularizer):
     """Penalizes the distances between the proxies of one class (SoftTriple).
 

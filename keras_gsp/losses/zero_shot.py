@@ -1,6 +1,5 @@
 """Zero-shot regularizer (ZSR)."""
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_positive, check_same_size, check_seed
@@ -13,7 +12,6 @@ from keras_gsp.ops.precision import at_least_float32, exact_mean, full_matmul
 from keras_gsp.ops.ridge import cross_half_prediction
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class ZeroShotLoss(Regularizer):
     """Predicts the class embeddings of unseen classes from histograms (ZSR).
 

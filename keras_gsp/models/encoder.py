@@ -179,11 +179,6 @@ def _check_prefix(features, prefix_tokens, prefix, grid_shape):
             '`prefix_tokens` must be at least 1 with prefix="concatenate". '
             f"Received: prefix_tokens={prefix_tokens}."
         )
-    if prefix == "keep" and grid_shape is not None:
-        raise ValueError(
-            '`grid_shape` must be None with prefix="keep". '
-            f"Received: grid_shape={grid_shape}."
-        )
 
 
 def _check_size(inputs, preprocessing):

@@ -56,7 +56,6 @@ class StepLoss(NamedTuple):
         return self.metric + self.regularizer + self.layers
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class MetricLearner(Configured, keras.Model):
     r"""Trains an encoder with any pair or proxy loss of this package.
 

@@ -1,18 +1,16 @@
 """An encoder that sums the embeddings of several views of an image."""
 
-from typing import Any, Self
-
 import keras
 from keras import ops
 
 from keras_gsp._checks import check_interval
+from keras_gsp._configured import Configured
 from keras_gsp._encoding import input_of
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from keras_gsp.models.two_looks import Crop, constructor_arguments, embed
+from keras_gsp.models.two_looks import Crop, embed
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
-class MultiView(keras.Model):
+class MultiView(Configured, keras.Model):
     """Embeds an image, its mirror image and other scales; sums them.
 
     The sum of the views' embeddings is l2-normalized. Nothing is trained. A
@@ -97,13 +95,3 @@ class MultiView(keras.Model):
         self.flip = flip
         self.scales = tuple(scales)
         self.passes = len(views)
-
-    def get_config(self) -> dict[str, Any]:
-        return constructor_arguments(self)
-
-    @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> Self:
-        read = keras.saving.deserialize_keras_object
-        return cls(**{name: read(value) for name, value in config.items()})

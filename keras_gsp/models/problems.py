@@ -15,7 +15,6 @@ from keras_gsp._tensor import Tensor
 from keras_gsp.ops.precision import at_least_float32
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class AnchoredWeights(ConfiguredLayer):
     r"""Holds the anchors of chance constrained programming as its weights.
 

@@ -1,6 +1,5 @@
 """An encoder that finds the subject, and looks at it again from close up."""
 
-import inspect
 import math
 import warnings
 from typing import Any, Self
@@ -10,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp._checks import check_choice, check_interval
-from keras_gsp._configured import ConfiguredLayer
+from keras_gsp._configured import Configured, ConfiguredLayer
 from keras_gsp._encoding import embedding_of, embedding_tensor, input_of
 from keras_gsp._tensor import Tensor
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
@@ -21,8 +20,7 @@ from keras_gsp.ops.precision import at_least_float32, full_matmul
 FEW_CELLS = 5
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
-class TwoLooks(keras.Model):
+class TwoLooks(Configured, keras.Model):
     """Embeds an image, then the box where its pooling found the subject.
 
     Resizes an image for the `first` encoder, places a box around the mass of
@@ -143,14 +141,14 @@ class TwoLooks(keras.Model):
 
         `images` are those of a call or, as in `predict`, a data set of them.
         """
-        return self.finder().predict(_checked(images), verbose=0)
+        return self.finder().predict(images, verbose=0)
 
     def crops(self, images: Any) -> np.ndarray:
         """Returns what the second encoder sees of each image, float32.
 
         (batch, height, width, channels).
         """
-        return self._cropper().predict(_checked(images), verbose=0)
+        return self._cropper().predict(images, verbose=0)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, and which layers are shared.
@@ -158,13 +156,11 @@ class TwoLooks(keras.Model):
         Raises:
             ValueError: encoders that share layers inside of layers.
         """
-        config = constructor_arguments(self)
-        return config | {"shared": _shared_layers(self.first, self.second)}
+        shared = _shared_layers(self.first, self.second)
+        return super().get_config() | {"shared": shared}
 
     @classmethod
-    def from_config(
-        cls, config: dict[str, Any], custom_objects: Any = None
-    ) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         read = keras.saving.deserialize_keras_object
         arguments = {name: read(value) for name, value in config.items()}
         shared, first = arguments.pop("shared", {}), arguments["first"]
@@ -180,22 +176,12 @@ class TwoLooks(keras.Model):
         return cls(**arguments)
 
 
-def constructor_arguments(model: keras.Model) -> dict[str, Any]:
-    """Returns the arguments of a model's constructor, serialized."""
-    names = list(inspect.signature(type(model).__init__).parameters)[1:]
-    return {
-        name: keras.saving.serialize_keras_object(getattr(model, name))
-        for name in names
-    }
-
-
 def embed(encoder: keras.Model, images: Any) -> Any:
     """Returns the symbolic embedding of symbolic images."""
     is_list = isinstance(getattr(encoder, "input", None), list)
     return embedding_of(encoder([images] if is_list else images))
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class Boxes(ConfiguredLayer):
     """Places a box (batch, 4) on each of `images`, given maps of weights."""
 
@@ -218,7 +204,6 @@ class Boxes(ConfiguredLayer):
         return shapes[0][0], 4
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class Crop(ConfiguredLayer):
     """Crops boxes, or takes the whole, as Pillow's `resize(..., box=...)`.
 
@@ -381,18 +366,6 @@ def _shared_layers(first, second):
         )
     is_input = keras.layers.InputLayer
     return {x.name: names[id(x)] for x in shared if not isinstance(x, is_input)}
-
-
-def _checked(images):
-    shape = getattr(images, "shape", None)
-    is_wrong = shape is not None and (len(shape) != 4 or not shape[0])
-    if is_wrong or isinstance(images, list | tuple):
-        raise ValueError(
-            "`images` must be an array (batch, height, width, channels) "
-            "of one image or more, or a data set of such arrays. "
-            f"Received: {type(images).__name__}, shape {shape}."
-        )
-    return images
 
 
 def _image_size(name, encoder):

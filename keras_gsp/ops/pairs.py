@@ -73,11 +73,9 @@ def anchor_shares(row_sums: Tensor, count: Tensor) -> Tensor:
     return row_sums * (anchors / ops.where(count > 0.0, count, 1.0))
 
 
-def shares_of_mean_anchor(
-    row_values: Tensor, positive: Tensor, negative: Tensor
-) -> Tensor:
+def shares_of_mean_anchor(row_values: Tensor, pairs: PairWeights) -> Tensor:
     """Returns terms (batch,) whose mean averages over anchors with a pair."""
-    has_pair = ops.any(positive + negative > 0.0, axis=1)
+    has_pair = ops.any(pairs.positive + pairs.negative > 0.0, axis=1)
     return shares_of_mean_over(row_values, has_pair)
 
 

@@ -69,7 +69,7 @@ def test_a_pair_that_a_miner_draws_twice_is_the_pair_twice(case):
             x / np.linalg.norm(x, axis=1, keepdims=True)
             for x in (embeddings, known)
         )
-        return float(np.mean(make(case).anchor_terms(unit, others, *pairs)))
+        return float(np.mean(make(case).anchor_terms(unit, others, pairs)))
 
     if case in SUMS:
         again = np.where(weights == 2.0, 1.0, -1.0)

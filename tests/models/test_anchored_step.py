@@ -43,6 +43,9 @@ def test_one_step_per_problem_is_the_moving_average_less_the_error_term():
     # Nothing pulls in the first problem.
     plain = train(quadratic_learner(None))
     np.testing.assert_array_equal(train(quadratic_learner(weight)), plain)
+    free = quadratic_learner(0.0)
+    free.anchored.start_problem([ANCHOR])
+    np.testing.assert_allclose(train(free), plain, atol=1e-6)
     learner = quadratic_learner(weight)
     for lagging in (ANCHOR, ANCHOR + 1.0, ANCHOR - 0.5):
         learner.anchored.start_problem([lagging])

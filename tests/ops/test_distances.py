@@ -38,13 +38,6 @@ def test_zero_huge_and_tiny_vectors_stay_finite(project):
     assert np.isfinite(gradients(loss, given)[0]).all()
 
 
-def test_half_precision_is_computed_in_float32():
-    vectors = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float16")
-    gaps = vectors[:, :, None].astype("float64") - vectors[:, None]
-    found = pairwise_distances(vectors, vectors)
-    np.testing.assert_allclose(found, np.linalg.norm(gaps, axis=-1), atol=1e-5)
-
-
 def test_duplicates_have_distance_and_gradient_zero_and_nan_is_passed_on():
     vectors = np.random.default_rng(0).normal(size=(50, 128))
     vectors = (100.0 * vectors).astype("float32")

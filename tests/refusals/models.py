@@ -39,10 +39,6 @@ def two_looks(first=encoder, second=None, **options):
     return models.TwoLooks(first(), second and second(), **options)
 
 
-def look(images):
-    return models.TwoLooks(encoder(side=16)).boxes(images)
-
-
 def multi_view(make=encoder, **options):
     return models.MultiView(make(), **options)
 
@@ -187,7 +183,6 @@ ROWS = [
         ((encoder, lambda: encoder(size=5)), r"\[6, 5\]"),
         ((encoder, gray), "channels. Received: 3 and 1"),
     ),
-    (look, (["a.jpg"],), "`images` must be an array"),
     *out_of_range(multi_view, {"scales": [()]}),
     (multi_view, {"scales": (0.0,)}, "`scales` must be .*Received: scales=0.0"),
     (multi_view, {"scales": (1.0, 0.5)}, "images of any size.*16, 16"),
@@ -233,7 +228,6 @@ ROWS = [
         ({"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
         ({"grid_shape": (0, 2)}, "rows=0"),
         ({"prefix": "concatenate"}, "at least 1 with"),
-        ({"prefix": "keep", "grid_shape": (2, 3)}, "must be None with"),
     ),
     (
         build,

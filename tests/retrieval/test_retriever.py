@@ -229,34 +229,6 @@ def test_an_encoder_that_was_trained_since_is_not_saved(photos, tmp_path):
     assert len(Retriever.load(tmp_path / "saved")) == 4
 
 
-@pytest.mark.slow
-def test_a_saved_retriever_and_an_export_answer_alike(photos, tmp_path):
-    retriever = Retriever.from_folder(photos, means(), max_pixels=10**6)
-    path = tmp_path / "saved"
-    retriever.save(path)
-    again = Retriever.load(path, folder=photos)
-    file = photos / "cat" / "1.png"
-    first, second = retriever.search(file, 4), again.search(file, 4)
-    np.testing.assert_array_equal(first.ids, second.ids)
-    np.testing.assert_allclose(first.distances, second.distances, atol=1e-6)
-    facts = verify_export(path)
-    assert facts["num_canaries"] == 4 and facts["largest_distance"] < 1e-5
-    with pytest.raises(FileExistsError):
-        again.save(path)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        path = tmp_path / "served"
-        again.export(path, neighbors=3)
-        again.export(path, neighbors=3, overwrite=True)
-        assert verify_export(path)["num_canaries"] == 4
-        answer = tf.saved_model.load(str(path)).signatures["search"](
-            image_bytes=tf.constant([file.read_bytes()])
-        )
-        ids = [one.decode() for one in answer["ids"].numpy()[0]]
-        assert ids == first.ids[0, :3].tolist()
-
-
 def test_wrong_calls_are_refused_by_name(photos, encoder, tmp_path):
     retriever = Retriever.from_folder(photos, encoder)
     bad = tmp_path / "bad.jpg"

@@ -73,30 +73,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["scores.json"]
 
 
-def test_a_folder_without_permission_is_named_as_the_user_did(
-    tmp_path, monkeypatch
-):
-    def denied(path, *text):
-        raise PermissionError(errno.EACCES, "Permission denied", str(path))
-
-    path = tmp_path / "scores"
-    monkeypatch.setattr(whole.Path, "write_text", denied)
-    with pytest.raises(PermissionError, match=r"/scores'$"):
-        with whole_file(path) as aside:
-            aside.write_text("new")
-    mkdir = whole.Path.mkdir
-
-    def made(path, **options):
-        # Folders above the user's path are there, or named by themselves.
-        mkdir(path, **options) if options else denied(path)
-
-    monkeypatch.setattr(whole.Path, "mkdir", made)
-    for writer in (whole_folder, whole_version):
-        with pytest.raises(PermissionError, match=r"/scores'$"):
-            with writer(path):
-                pass
-
-
 def test_the_bytes_reach_the_disk_before_the_rename(tmp_path, monkeypatch):
     done, sync, replace = [], os.fsync, os.replace
 

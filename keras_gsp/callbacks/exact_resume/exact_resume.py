@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import threading
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -21,11 +20,12 @@ from keras_gsp.callbacks.exact_resume.checkpoints import (
     set_callback_state,
     unpack,
 )
+from keras_gsp.callbacks.step_counter import StepCounter
 
 FORMAT = "keras_gsp exact resume 1"
 
 
-class ExactResume(keras.callbacks.Callback):
+class ExactResume(StepCounter):
     """Resumes a killed `fit` so that its final weights are bit-identical.
 
     Writes one file per epoch with every variable of the model and optimizer,
@@ -89,10 +89,6 @@ class ExactResume(keras.callbacks.Callback):
         generators nor callbacks and does not write atomically.
     """
 
-    # Counting steps must not make Keras wait for every batch.
-    async_safe = True
-    _counting = threading.Lock()
-
     def __init__(
         self,
         directory: str | os.PathLike,
@@ -117,7 +113,6 @@ class ExactResume(keras.callbacks.Callback):
         self._is_stopped = False
         self._callback_states = None
         self._restored_model = None
-        self._last_batch = -1
 
     def restore(self, model: keras.Model) -> int:
         """Restores a built and compiled model from the newest checkpoint.
@@ -164,16 +159,8 @@ class ExactResume(keras.callbacks.Callback):
             self.model, epochs if self._is_stopped else self.epoch
         )
 
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        self._last_batch = -1
-
-    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        """Counts a step; Keras may report the ends out of order."""
-        with self._counting:
-            self._last_batch = max(self._last_batch, batch)
-
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        steps = self._last_batch + 1
+        steps = self.num_steps
         self.step += steps
         self.epoch = epoch + 1
         self._steps_per_epoch = self.params.get("steps") or steps

@@ -21,7 +21,6 @@ from keras_gsp.ops.masked_reductions import (
 from keras_gsp.ops.precision import full_matmul
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class AttentionPooling(WeightedPooling):
     r"""Pools by attention with several learned queries.
 
@@ -107,19 +106,13 @@ class AttentionPooling(WeightedPooling):
         )
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class EfficientProbingPooling(AttentionPooling):
     r"""Pools by multi-query cross-attention without key projection (EP).
 
-    `AttentionPooling` with scaled scores, small initial queries and values of
-    another size:
-
-    .. math:: a_{ij} = \text{softmax}_j \frac{q_i \cdot f_j}{\sqrt d}, \qquad
-        \text{pooled} = \Big[ \sum_j a_{1j} (W f_j)^{(1)}, \dots,
-        \sum_j a_{mj} (W f_j)^{(m)} \Big]
-
-    with d the channels. It starts near average pooling of W f. An encoder
-    projects the pooled vector, as the paper's linear classifier does.
+    `AttentionPooling` with scores :math:`q_i \cdot f_j / \sqrt d`, d the
+    channels, small initial queries and values of another size. It starts near
+    average pooling of W f. An encoder projects the pooled vector, as the
+    paper's linear classifier does.
 
     Args:
         num_queries: m, at least 1. Default 32.
@@ -171,7 +164,6 @@ class EfficientProbingPooling(AttentionPooling):
         return self.projection_size or channels
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class CBAMPooling(WeightedPooling):
     r"""Weights channels and positions by learned attention, then averages.
 
@@ -272,7 +264,6 @@ class CBAMPooling(WeightedPooling):
         return self.dense("expand", ops.relu(self.dense("squeeze", pooled)))
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class DELFPooling(WeightedPooling):
     r"""Weights each feature with a learned attention score (DELF).
 
@@ -322,7 +313,6 @@ class DELFPooling(WeightedPooling):
 _SMALLEST_VALUE = 1e-6
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class SimPooling(WeightedPooling):
     r"""Pools by attention whose query is the average feature (SimPool).
 

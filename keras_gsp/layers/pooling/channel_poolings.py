@@ -21,7 +21,6 @@ from keras_gsp.ops.masked_reductions import (
 )
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class AverageMaxPooling(FeaturePooling):
     r"""Pools each channel to the sum of its average and its maximum.
 
@@ -46,7 +45,6 @@ class AverageMaxPooling(FeaturePooling):
         return masked_mean(features, kept) + masked_max(features, kept)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class GeneralizedMeanPooling(FeaturePooling):
     r"""Pools each channel by its power mean (GeM).
 
@@ -118,7 +116,6 @@ def power_of(layer: Any) -> Any:
     return 1.0 + ops.exp(ops.convert_to_tensor(layer.log_power_excess))
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class WELDONPooling(FeaturePooling):
     r"""Adds the means of each channel's largest and smallest responses.
 

@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_count, check_positive, require
@@ -56,7 +55,6 @@ class _ClusterPooling(FeaturePooling):
         return self.num_vectors * (self.projection_size or channels)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class NetVLADPooling(_ClusterPooling):
     r"""Sums the residuals of softly assigned features for each cluster.
 
@@ -117,7 +115,6 @@ class NetVLADPooling(_ClusterPooling):
         return self.concatenated(unit_sphere(residuals))
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class OptimalTransportPooling(_ClusterPooling):
     r"""Assigns features to clusters and a dustbin by optimal transport (SALAD).
 
@@ -216,18 +213,11 @@ class OptimalTransportPooling(_ClusterPooling):
         row_masses = ops.concatenate(
             [ops.zeros_like(scores[:, :-1, 0]), rest], axis=1
         )
-        column_masses = ops.zeros_like(scores[:, 0])
-        if kept is not None:
-            column_masses = ops.where(kept > 0.0, column_masses, _NO_MASS)
-        return _sinkhorn_plan(
-            scores,
-            row_masses,
-            column_masses,
-            num_iterations=self.num_iterations,
-        )[:, :-1]
+        masses = row_masses, ops.zeros_like(scores[:, 0])
+        plan = _sinkhorn_plan(scores, *masses, kept, self.num_iterations)
+        return plan[:, :-1]
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class OTKPooling(_ClusterPooling):
     r"""Pools one vector for each learned reference by optimal transport.
 
@@ -301,18 +291,12 @@ class OTKPooling(_ClusterPooling):
             unit_sphere(features),
         )
         count = num_kept(features, kept)
-        log_masses = -ops.log(count) * ops.ones_like(costs[:, 0])
-        if kept is not None:
-            log_masses = ops.where(kept > 0.0, log_masses, _NO_MASS)
         row_masses = ops.full_like(
             costs[..., 0], -math.log(self.num_references)
         )
-        plan = _sinkhorn_plan(
-            -self.inverse_temperature * costs,
-            row_masses,
-            log_masses,
-            num_iterations=self.num_iterations,
-        )
+        masses = row_masses, -ops.log(count) * ops.ones_like(costs[:, 0])
+        scores = -self.inverse_temperature * costs
+        plan = _sinkhorn_plan(scores, *masses, kept, self.num_iterations)
         received = full_matmul(plan, features)
         return self.concatenated(received * self.num_references**0.5)
 
@@ -335,7 +319,7 @@ def _sinkhorn_plan(
     scores: Tensor,
     log_row_masses: Tensor,
     log_column_masses: Tensor,
-    *,
+    kept: Tensor | None,
     num_iterations: int,
 ) -> Tensor:
     r"""Computes the entropic transport plan of scores with given marginals.
@@ -347,16 +331,19 @@ def _sinkhorn_plan(
               v_j = \log q_j - \log \sum_i e^{S_{ij} + u_i}
 
     Scores and plan are (batch, rows, columns), the masses broadcast to
-    (batch, rows) and (batch, columns); -1e9 is no mass. Columns sum to their
-    masses, rows converge to theirs. In the log domain no score over- or
-    underflows. The gradient is that of the iterations.
+    (batch, rows) and (batch, columns); columns that are not `kept` have none.
+    Columns sum to their masses, rows converge to theirs. In the log domain no
+    score over- or underflows. The gradient is that of the iterations.
 
     Reference:
         Sinkhorn Distances: Lightspeed Computation of Optimal Transport.
     """
     scores = ops.convert_to_tensor(scores)
     log_rows = ops.cast(log_row_masses, scores.dtype)[..., :, None]
-    log_columns = ops.cast(log_column_masses, scores.dtype)[..., None, :]
+    log_columns = ops.cast(log_column_masses, scores.dtype)
+    if kept is not None:
+        log_columns = ops.where(kept > 0.0, log_columns, _NO_MASS)
+    log_columns = log_columns[..., None, :]
     # Start from the column masses, not from ones: a column without mass must
     # not enter the first row scaling. Equal masses cancel in it.
     scaled = scores + log_columns

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_positive
@@ -12,7 +11,6 @@ from keras_gsp.ops.precision import full_matmul, unit_roundoff
 from keras_gsp.ops.ridge import solve_positive_definite
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class GeneralizedMaxPooling(FeaturePooling):
     r"""Pools to the vector whose dot product with each feature is one (GeMax).
 

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from keras import initializers, ops, regularizers, saving
+from keras import initializers, ops, regularizers
 
 from keras_gsp._checks import check_count, check_positive, known_to_differ
 from keras_gsp._tensor import Tensor
@@ -35,7 +35,6 @@ from keras_gsp.ops.transport import (
 )
 
 
-@saving.register_keras_serializable(package="keras_gsp")
 class GeneralizedSumPooling(FeaturePooling):
     r"""Pools the features close to learned prototypes and drops the rest (GSP).
 

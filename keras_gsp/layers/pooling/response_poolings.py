@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from keras_gsp._checks import check_count
@@ -15,7 +14,6 @@ from keras_gsp.ops.masked_reductions import masked_mean, num_kept
 from keras_gsp.ops.normalization import unit_sphere, vector_norm
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class CroWPooling(WeightedPooling):
     r"""Weights positions by response strength and channels by rarity (CroW).
 
@@ -75,7 +73,6 @@ def _rarity(responses, kept):
     return ops.where(is_silent, 0.0, ops.log(safe_total) - ops.log(safe))
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class SmoothedMatchKernelPooling(WeightedPooling):
     r"""Averages smoothed features, weighted by their norm before (HOW).
 

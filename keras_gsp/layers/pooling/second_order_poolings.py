@@ -22,7 +22,6 @@ from keras_gsp.ops.precision import full_matmul
 MOMENTUM = 0.9
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class GSoPPooling(FeaturePooling):
     r"""Weights channels by their covariances over the image, then averages.
 
@@ -65,19 +64,8 @@ class GSoPPooling(FeaturePooling):
     def create_weights(self, channels: int, input_shape: tuple) -> None:
         size = self.attention_size
         self.create_dense("reduce", channels, size, use_bias=False)
-        self.feature_normalization = keras.layers.BatchNormalization(
-            momentum=MOMENTUM,
-            name="feature_normalization",
-            dtype=self.full_precision,
-        )
-        self.feature_normalization.build((None, None, size))
-        self.row_normalization = keras.layers.BatchNormalization(
-            axis=1,
-            momentum=MOMENTUM,
-            name="row_normalization",
-            dtype=self.full_precision,
-        )
-        self.row_normalization.build((None, size, size))
+        _add_normalization(self, "feature_normalization", size)
+        _add_normalization(self, "row_normalization", size, axis=1)
         self.row_filters = self.full_precision_weight(
             "row_filters", (size, size, self._FILTERS)
         )
@@ -109,7 +97,6 @@ class GSoPPooling(FeaturePooling):
         return ops.sigmoid(weights) * masked_mean(features, kept)
 
 
-@keras.saving.register_keras_serializable(package="keras_gsp")
 class SOLARPooling(FeaturePooling):
     r"""Applies self-attention to the features, then pools by power mean.
 
@@ -154,13 +141,7 @@ class SOLARPooling(FeaturePooling):
         for name in ("query", "key"):
             # Batch normalization would remove a bias.
             self.create_dense(name, channels, size, use_bias=False)
-            layer = keras.layers.BatchNormalization(
-                momentum=MOMENTUM,
-                name=f"{name}_normalization",
-                dtype=self.full_precision,
-            )
-            layer.build((None, None, size))
-            setattr(self, f"{name}_normalization", layer)
+            _add_normalization(self, f"{name}_normalization", size)
 
     def pool(
         self, features: Tensor, kept: Tensor, mask: Tensor | None = None
@@ -177,3 +158,11 @@ class SOLARPooling(FeaturePooling):
         seen = full_matmul(masked_softmax(scores, kept), values)
         enriched = features + self.dense("output", seen)
         return generalized_mean(enriched, self.power, kept=kept)
+
+
+def _add_normalization(layer, name, size, axis=-1):
+    normalization = keras.layers.BatchNormalization(
+        axis, MOMENTUM, name=name, dtype=layer.full_precision
+    )
+    normalization.build((None, size, size))
+    setattr(layer, name, normalization)

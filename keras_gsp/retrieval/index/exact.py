@@ -11,7 +11,6 @@ import numpy as np
 from keras_gsp._labeled_batches import LabeledBatches, encoded
 from keras_gsp.data.batches import image_batches
 from keras_gsp.data.preprocessing import Preprocessing, agreed, preprocessing_of
-from keras_gsp.models.encoder import truncate_encoder
 from keras_gsp.ops.neighbors import (
     PRODUCT_NUMBERS,
     NearestItems,
@@ -77,7 +76,6 @@ class GalleryIndex(SearchIndex):
         ids: Any = None,
         batch_size: int = 64,
         attributes: Mapping[str, Any] | None = None,
-        truncate_to: int | None = None,
         **options: Any,
     ) -> Self:
         """Embeds a data set and indexes it.
@@ -92,15 +90,12 @@ class GalleryIndex(SearchIndex):
                 `image_batches`, names of files or positions.
             batch_size: images embedded at once when arrays are given.
             attributes: as for the class.
-            truncate_to: number of leading coordinates to keep; queries need
-                `gsp.models.truncate_encoder(encoder, truncate_to)`.
             **options: the other keyword arguments of the class.
 
         Raises:
             ValueError: images that are cut in another way than the encoder
                 expects, or files and an encoder without `Preprocessing`.
         """
-        encoder = truncate_encoder(encoder, truncate_to)
         index = cls(**options)
         preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
         batches = LabeledBatches(dataset, "dataset", batch_size)

@@ -1,7 +1,5 @@
 """Ids, labels and attributes of any library stay exact in every index."""
 
-import pathlib
-
 import keras
 import numpy as np
 import pytest
@@ -66,13 +64,6 @@ NUMBERS = {
     "PyTorch": Detached,
     "pandas with floats": lambda a: pandas().Series([*a, None])[:3],
 }
-STRINGS = {
-    "list": list,
-    "variable width": lambda a: np.array(a, np.dtypes.StringDType()),
-    "bytes": lambda a: np.array([one.encode() for one in a]),
-    "paths": lambda a: [pathlib.PurePosixPath(one) for one in a],
-    "pandas categories": lambda a: pandas().Series(a, dtype="category"),
-}
 VECTORS = {
     "list": lambda a: a.tolist(),
     "columns first": np.asfortranarray,
@@ -109,18 +100,6 @@ def test_arrays_of_every_library_are_taken(kind, tmp_path):
         found = index.search(made(rows), 1, where={"year": 7})
         assert found.ids[:, 0].tolist() == [0, 1, 2]
         np.testing.assert_array_equal(index.items([2])[0][0], rows[2])
-
-
-@every_engine
-def test_strings_of_every_library_are_taken(kind, tmp_path):
-    index, rows = empty(kind, tmp_path), random_rows(3)
-    words = ["a/b.jpg", "é", "c"]
-    for made in STRINGS.values():
-        given = made(words)
-        index.upsert(rows, given, given, {"path": given})
-        assert index.items(given)[1].tolist() == words
-        assert index.count({"path": given, "label": "é"}) == 1
-    assert len(index) == 3 and index.delete(made(words)) == 3
 
 
 @every_engine
