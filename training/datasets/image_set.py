@@ -56,11 +56,10 @@ class RetrievalSplits:
             num_folds = count
         if not fold < num_folds <= count:
             raise ValueError(
-                "`validation_folds` must be at most the training classes and "
-                f"above `validation_fold`. Received: validation_folds="
-                f"{num_folds} for {count} training classes of {self.name}, "
-                f"validation_fold={fold}. Lower --validation-folds, or add "
-                "classes."
+                "`validation_fold` must be one of the folds, each of which "
+                f"has a training class. Received: validation_fold={fold} of "
+                f"{num_folds} for {count} training classes of {self.name}. "
+                "Add classes."
             )
         folds = np.array_split(np.arange(count), num_folds)
         kept = np.concatenate(folds[:fold] + folds[fold + 1 :])

@@ -14,10 +14,7 @@ _SPLITS = ("train", "test", "query", "gallery", "validation")
 
 
 def folder_splits(
-    data_dir: str | Path,
-    *,
-    seed: int = 0,
-    decisions: str | Path | None = None,
+    data_dir: str | Path, *, decisions: str | Path | None = None
 ) -> RetrievalSplits:
     """Splits a folder of images by class; `decisions` as for `image_folder`.
 
@@ -41,7 +38,7 @@ def folder_splits(
             return RetrievalSplits(name=name, **named)
         # The same classes on both sides: a classification data set.
         images = merged_sides(images)
-    return RetrievalSplits(name, *images.split_classes(seed=seed))
+    return RetrievalSplits(name, *images.split_classes())
 
 
 def merged_sides(images: ImageSet) -> ImageSet:
@@ -56,7 +53,6 @@ def merged_sides(images: ImageSet) -> ImageSet:
 def csv_splits(
     csv_file: str | Path,
     *,
-    seed: int = 0,
     on_missing: str = "raise",
     decisions: str | Path | None = None,
 ) -> RetrievalSplits:
@@ -76,7 +72,7 @@ def csv_splits(
         )
     if "split" not in rows[0]:
         images = labeled_images([(row["path"], row["label"]) for row in rows])
-        return RetrievalSplits(name, *images.split_classes(seed=seed))
+        return RetrievalSplits(name, *images.split_classes())
     sides: dict[str, list] = {side: [] for side in _SPLITS}
     for number, row in enumerate(rows, start=2):
         if row["split"] not in sides:

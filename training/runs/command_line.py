@@ -16,6 +16,7 @@ EXTRAS = {
     "gradio": "browse",
     "pyarrow": "parquet",
     "keras_hub": "hub",
+    "tensorflow_datasets": "datasets",
     **dict.fromkeys(("ray", "faiss", "jax"), ""),
 }
 

@@ -5,7 +5,6 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -68,16 +67,14 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             write_json(self.settings, settings)
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Locks the folder while a process trains into it.
 
         Raises `TakenError` if another process does.
         """
         from keras_gsp.storage.one_process import one_process
 
-        with one_process(self.path / "training"):
-            yield
+        return one_process(self.path / "training")
 
     def read_recipe(self) -> Recipe:
         """Reads the recipe of the run."""

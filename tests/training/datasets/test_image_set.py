@@ -26,7 +26,7 @@ def test_folds_of_validation_classes_partition_the_training_classes():
     assert sorted(sum(names, ())) == list("abcdefg")
     for fold in folds:
         assert len(fold.train) + len(fold.validation) == len(train)
-    with pytest.raises(ValueError, match="validation_folds=3 for 7"):
+    with pytest.raises(ValueError, match="validation_fold=3 of 3 for 7"):
         splits.with_validation(3, 3)
     with pytest.warns(UserWarning, match="7 training classes of x make 7"):
         assert splits.with_validation(8, 0).train.num_classes == 6

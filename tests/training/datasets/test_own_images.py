@@ -28,8 +28,7 @@ def test_named_sides_of_different_classes_are_kept(tmp_path):
 
 def test_half_of_the_classes_are_drawn_for_training(tmp_path):
     layouts.folder(tmp_path, list("abcdefgh"), images=1)
-    drawn = {folder_splits(tmp_path, seed=s).train.class_names for s in (0, 1)}
-    assert {len(names) for names in drawn} <= {3, 4, 5} and len(drawn) == 2
+    assert folder_splits(tmp_path).train.num_classes in (3, 4, 5)
 
 
 def write_csv(tmp_path, *lines):
