@@ -87,6 +87,18 @@ def evaluation_batches(
     return _batches(recipe, images, preprocessing, batch_size=batch_size)
 
 
+def cropped_batches(recipe: Recipe, images: ImageSet, seed: int) -> Any:
+    """Returns all images once, in order, each a random crop."""
+    ends = range(32, len(images), 32)
+    rows = _Rows(np.split(np.arange(len(images)), ends))
+    rows.seed = seed
+    augment = CROPS[recipe.augmentation]
+    preprocessing = preprocessing_of(recipe)
+    return _batches(
+        recipe, images, preprocessing, sampler=rows, augment=augment
+    )
+
+
 def image_shape(recipe: Recipe, images: ImageSet) -> tuple[Any, Any, Any]:
     """Returns (height, width, 3) of the network's inputs."""
     if _is_whole(recipe, images):

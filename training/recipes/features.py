@@ -19,9 +19,16 @@ from keras_gsp.storage.whole import whole_file
 from training.datasets.glyphs import CELL
 from training.datasets.image_set import RetrievalSplits
 from training.datasets.layout import files_digest
-from training.recipes.batches import evaluation_batches, image_shape
-from training.recipes.learner import build_backbone, build_recipe_encoder
+from training.recipes.batches import (
+    cropped_batches,
+    evaluation_batches,
+    image_shape,
+)
+from training.recipes.learner import build_recipe_encoder, cut_backbone
 from training.recipes.recipe import Recipe
+
+# Random crops of an image whose features are kept beside those of the whole.
+CROPS = 2
 
 
 def with_features(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
@@ -56,8 +63,11 @@ def _features_file(recipe, images):
     recipe = recipe.with_(cache_features=False)
     # A backbone without a weights file has the same random weights each time.
     keras.utils.set_random_seed(recipe.seed)
-    backbone = build_backbone(recipe, image_shape(recipe, images))
+    pixels, features, _ = cut_backbone(recipe, image_shape(recipe, images))
+    backbone = keras.Model(pixels, features)
     name = f"{fingerprint(recipe, backbone, images)}.npy"
+    if recipe.augmentation != "none":
+        name = f"{recipe.augmentation}-{name}"
     return cache_folder() / "features" / name, backbone
 
 
@@ -66,7 +76,12 @@ def image_features(recipe: Recipe, images: ImageSet) -> ImageSet:
     file, backbone = _features_file(recipe, images)
     if not file.exists():
         recipe = recipe.with_(cache_features=False)
-        features, tokens = _computed(recipe, backbone, images)
+        batches = evaluation_batches(recipe, images)
+        features, tokens = _computed(backbone, batches, len(images))
+        if recipe.augmentation != "none":
+            crops = (cropped_batches(recipe, images, s) for s in range(CROPS))
+            views = (_computed(backbone, c, len(images))[0] for c in crops)
+            features = np.concatenate([features, *views], axis=-1)
         if tokens is not None:
             _save(file.with_suffix(".token.npy"), tokens)
         _save(file, features)
@@ -111,12 +126,11 @@ def fingerprint(recipe: Recipe, backbone: Any, images: ImageSet) -> str:
     return digest.hexdigest()[:24]
 
 
-def _computed(recipe, backbone, images):
+def _computed(backbone, batches, length):
     """Feature maps, and class tokens or None, of all images."""
-    batches = evaluation_batches(recipe, images)
     both = with_class_token(backbone)
     maps, tokens, predict = [], [], predictor(both or backbone)
-    with tqdm(total=len(images), desc="features", unit="image") as bar:
+    with tqdm(total=length, desc="features", unit="image") as bar:
         for pixels, _ in batches_of(batches):
             outputs = predict(pixels)
             features, token = (outputs, None) if both is None else outputs

@@ -40,7 +40,7 @@ from training.recipes.glyph_network import (
     glyph_network,
 )
 from training.recipes.hub_backbone import build_hub_network
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import LAST_STAGES, Recipe
 
 # Of MobileNetV2's weights for ImageNet.
 WIDTHS = 0.35, 0.5, 0.75, 1.0, 1.3, 1.4
@@ -356,19 +356,62 @@ def build_pooling(recipe: Recipe) -> keras.layers.Layer:
 
 def build_backbone(recipe: Recipe, image_shape: tuple) -> Any:
     """Returns the model from uint8 images, or cached features, to a map."""
-    if recipe.cache_features:
-        features = keras.Input(image_shape, name="features")
-        return keras.Model(features, features, name="cached_backbone")
+    if not recipe.cache_features:
+        images, features, stage = cut_backbone(recipe, image_shape)
+        return keras.Model(images, stage(features), name="backbone")
+    features = found = keras.Input(image_shape, name="features")
+    if recipe.frozen == "trunk":
+        side = recipe.crop_size
+        *_, stage = cut_backbone(recipe, (side, side, 3))
+        found = stage(RandomView(stage.input.shape[-1])(features))
+    return keras.Model(features, found, name="cached_backbone")
+
+
+def cut_backbone(recipe: Recipe, image_shape: tuple) -> Any:
+    """Returns uint8 images, the features that are cached, and what follows."""
     images = keras.Input(image_shape, dtype="uint8", name="image")
     pixels = keras.layers.Rescaling(1.0, name="to_float")(images)
     network, pixels = _network(recipe, image_shape, pixels)
     if recipe.frozen == "all":
         network.trainable = False
-    if recipe.frozen == "batch-norm":
+    if recipe.frozen in ("batch-norm", "trunk"):
         for layer in layers_at_any_depth(network):
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.trainable = False
-    return keras.Model(images, network(pixels), name="backbone")
+    if recipe.frozen != "trunk":
+        return images, network(pixels), lambda features: features
+    cut = network.get_layer(LAST_STAGES[recipe.backbone.partition("@")[0]])
+    trunk = keras.Model(network.input, cut.output, name="trunk")
+    trunk.trainable = False
+    stage = keras.Model(cut.output, network.output, name="last_stage")
+    return images, trunk(pixels), stage
+
+
+@keras.saving.register_keras_serializable(package="keras_gsp.training")
+class RandomView(keras.layers.Layer):
+    """Takes one of several views of an image, in training at random.
+
+    Maps (batch, rows, columns, views * channels) become (batch, rows, columns,
+    channels): the first view, which is the whole image, or in training one of
+    the others, if there are any.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(name="view")
+        self.channels = channels
+        self.seed_generator = keras.random.SeedGenerator()
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        """Takes a view of each image."""
+        count = inputs.shape[-1] // self.channels
+        if not training or count == 1:
+            return inputs[..., : self.channels]
+        views = ops.reshape(inputs, (*ops.shape(inputs)[:-1], count, -1))
+        chosen = keras.random.randint(
+            (ops.shape(inputs)[0],), 1, count, seed=self.seed_generator
+        )
+        chosen = ops.reshape(chosen, (-1, 1, 1, 1, 1))
+        return ops.take_along_axis(views, chosen, axis=-2)[..., 0, :]
 
 
 def _network(recipe, image_shape, pixels):

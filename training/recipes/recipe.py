@@ -115,13 +115,15 @@ class Settings:
     backbone_weights: str | None = None
     """Weights file, `imagenet` (downloaded) or `characters` (glyph-cnn, trained
     on single characters); None: random weights."""
-    frozen: Literal["none", "batch-norm", "all"] = "none"
-    """Part of the backbone that is not trained."""
+    frozen: Literal["none", "batch-norm", "trunk", "all"] = "none"
+    """Part of the backbone that is not trained; `trunk`: all before the last
+    stage of mobilenet-v2 or resnet50, and batch normalization."""
     lora_rank: Annotated[int | None, positive] = None
     """Train low-rank factors of this rank in place of the backbone's weights,
     which are frozen; None: no LoRA."""
     cache_features: bool = False
-    """Compute the frozen backbone's features once, without augmentation."""
+    """Compute the frozen features once: frozen=all without augmentation,
+    frozen=trunk of the whole image and of two random crops."""
     pooling: str = "gap"
     """gap, gmp, gem, gsp, or another of `gsp.layers`."""
     pooling_arguments: Arguments = field(default_factory=dict)
@@ -344,6 +346,11 @@ class Recipe(Settings):
         return self.resize or self.crop_size
 
 
+# The last layer of a backbone's trunk, where maps have twice the cells of the
+# last ones a side.
+LAST_STAGES = {"mobilenet-v2": "block_12_add", "resnet50": "conv4_block6_out"}
+
+
 def check_word(name: str, word: str, known: Iterable[str]) -> None:
     """Raises `ValueError` for an unknown word, with similar ones."""
     known = list(known)
@@ -375,11 +382,16 @@ def _check(r: Recipe) -> None:
     need("ccp_arguments", are_known, f"of {', '.join(CCP_ARGUMENTS)}")
     is_cut = r.resize is None or r.resize >= (r.crop_size or math.inf)
     need("resize", is_cut, f"None or at least crop_size={r.crop_size}")
+    has_stages = r.backbone.partition("@")[0] in LAST_STAGES
+    of = " or ".join(LAST_STAGES)
+    need("frozen", r.frozen != "trunk" or has_stages, f"trunk of {of} alone")
     is_fixed = r.frozen == "all" and r.augmentation == "none"
-    unless = "False unless frozen=all and augmentation=none"
+    is_fixed |= r.frozen == "trunk"
+    unless = "False unless frozen=trunk, or all with augmentation=none"
     need("cache_features", is_fixed or not r.cache_features, unless)
-    is_plain = r.lora_rank is None or (r.steps > 0 and not r.cache_features)
-    need("lora_rank", is_plain, "None with cache_features or steps=0")
+    is_plain = r.steps > 0 and not r.cache_features and r.frozen != "trunk"
+    unless = "None with cache_features, frozen=trunk or steps=0"
+    need("lora_rank", is_plain or r.lora_rank is None, unless)
     is_split = r.regularizer == "none" or r.classes_per_batch > 1
     need("classes_per_batch", is_split, "2 or more with a regularizer")
     is_new = r.ccp != "learned" or not r.uses_proxy_loss

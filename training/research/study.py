@@ -219,7 +219,7 @@ def _validated(recipe, splits, has_folds):
 
 def _data_of(recipe):
     """What recipes share that read the same images, or features of them."""
-    backbone = recipe.backbone, recipe.backbone_weights
+    backbone = recipe.backbone, recipe.backbone_weights, recipe.frozen
     return recipe.images, backbone if recipe.cache_features else None
 
 

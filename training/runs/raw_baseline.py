@@ -131,15 +131,10 @@ def pooled_sides(
 ) -> dict[str, dict[str, np.ndarray]]:
     """Returns the pooled features of all images: pooling -> side -> rows."""
     found: dict[str, dict] = {name: {} for name in POOLINGS}
+    predict = predictor(network)
     for side, images in sides.items():
-        if recipe.cache_features:
-            starts = range(0, len(images), 256)
-            maps: Any = (images.images[i : i + 256] for i in starts)
-        else:
-            predict = predictor(network)
-            batches = batches_of(evaluation_batches(recipe, images))
-            maps = (predict(pixels) for pixels, _ in batches)
-        parts = [pooled(part) for part in maps]
+        batches = batches_of(evaluation_batches(recipe, images))
+        parts = [pooled(predict(pixels)) for pixels, _ in batches]
         for name in POOLINGS:
             rows = np.concatenate([part[name] for part in parts])
             found[name][side] = rows

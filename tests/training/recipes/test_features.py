@@ -58,3 +58,42 @@ def test_features_are_computed_once_for_the_same_weights(recipe, monkeypatch):
     monkeypatch.setattr(features, "_computed", None)
     again = features.with_features(recipe, splits)
     np.testing.assert_array_equal(first.test.images, again.test.images)
+
+
+@pytest.mark.slow
+def test_a_last_stage_learns_from_crops_and_scores_whole_images():
+    recipe = Recipe.of(
+        dataset="folder",
+        data_dir=".",
+        backbone="mobilenet-v2@0.35",
+        frozen="trunk",
+        cache_features=True,
+        augmentation="mlrc-area",
+        crop_size=64,
+        embedding_size=4,
+    )
+    splits = RetrievalSplits("x", image_set("a"), image_set("b"))
+    cached = features.with_features(recipe, splits).train
+    # The whole image and two crops of it, 32 channels each.
+    assert cached.images.shape == (4, 4, 4, 96)
+    learner = build_learner(recipe, num_classes=2, image_shape=(4, 4, 96))
+    view = learner.encoder.get_layer("view")
+    np.testing.assert_array_equal(view(cached.images), cached.images[..., :32])
+    crops = {
+        tuple(np.asarray(view(cached.images, training=True))[0, 0, 0])
+        for _ in range(20)
+    }
+    own = cached.images[0, 0, 0].astype("float32")
+    assert crops == {tuple(own[32:64]), tuple(own[64:])}
+    stage = learner.encoder.get_layer("last_stage")
+    before = stage.get_weights()
+    learner.fit(cached.images, cached.labels, batch_size=4, verbose=0)
+    after = stage.get_weights()
+    assert any((a != b).any() for a, b in zip(before, after, strict=True))
+    encoder = features.complete_encoder(recipe, learner.encoder)
+    assert not encoder.get_layer("trunk").trainable_variables
+    plain = recipe.with_(cache_features=False)
+    ((cut, _),) = evaluation_batches(plain, splits.train)
+    np.testing.assert_allclose(
+        encoder(cut), learner.encoder(cached.images), atol=2e-3
+    )
