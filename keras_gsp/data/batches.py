@@ -20,6 +20,8 @@ from keras_gsp.data.preprocessing import Preprocessing
 
 # Batches that are read before they are asked for.
 _AHEAD = 2
+# More threads than cores take time from the training step.
+_THREADS = os.cpu_count() or 1
 
 
 def image_batches(
@@ -179,7 +181,7 @@ class ImageBatches(keras.utils.PyDataset):
             return self._labeled(self.source[rows], rows)
         with self._lock:
             rows, tasks = self._read(int(index))
-        images = [task.result() for task in tasks]
+        images = [image for task in tasks for image in task.result()]
         errors = [
             f"{self.source[row] if self.source.ndim == 1 else row} ({image})"
             for row, image in zip(rows, images, strict=True)
@@ -201,7 +203,7 @@ class ImageBatches(keras.utils.PyDataset):
     def _read(self, index):
         """Starts to read a batch, and the next ones of those read in order."""
         if self._threads is None:
-            self._threads = ThreadPoolExecutor()
+            self._threads = ThreadPoolExecutor(_THREADS)
         ahead = _AHEAD if index == self._last + 1 else 0
         end = self.num_batches
         end = index + ahead if end is None else min(index + ahead, end - 1)
@@ -217,9 +219,9 @@ class ImageBatches(keras.utils.PyDataset):
 
     def _started(self, step):
         places, rows = self._positions(step)
-        submit = partial(self._threads.submit, self._image, step)
-        pairs = zip(places.tolist(), rows.tolist(), strict=True)
-        return rows, [submit(place, row) for place, row in pairs]
+        parts = np.array_split(np.stack([places, rows], axis=1), _THREADS)
+        submit = partial(self._threads.submit, self._images, step)
+        return rows, [submit(part.tolist()) for part in parts]
 
     def _positions(self, step):
         """Places in the batch, and positions of their images."""
@@ -234,12 +236,15 @@ class ImageBatches(keras.utils.PyDataset):
             return images
         return images, self.labels[rows].astype("int64")
 
-    def _image(self, step, place, row):
-        """An image, or in place of it the error of its file."""
-        try:
-            return self._prepared(step, place, row)
-        except (OSError, ValueError) as error:
-            return error
+    def _images(self, step, pairs):
+        """Images, or in place of one the error of its file."""
+        images = []
+        for place, row in pairs:
+            try:
+                images.append(self._prepared(step, place, row))
+            except (OSError, ValueError) as error:
+                images.append(error)
+        return images
 
     def _prepared(self, step, place, row):
         window, is_mirrored = None, False

@@ -123,18 +123,19 @@ def expected_preprocessing(
 
 def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     """Loads files that are never augmented, cropped, if they fit in memory."""
-    count = sum(len(images) for images in splits.sides().values())
-    size = 3 * count * (recipe.crop_size or 0) ** 2
-    is_fixed = recipe.augmentation == "none" and size <= MOST_PIXELS
-    if splits.train.images is not None or not is_fixed:
+    if splits.train.images is not None:
         return splits
-
-    def loaded(images):
-        batches = evaluation_batches(recipe, images)
-        pixels = np.concatenate([pixels for pixels, _ in batches_of(batches)])
-        return replace(images, images=pixels, paths=None)
-
-    return splits.mapped(loaded)
+    sides = splits.sides()
+    if recipe.augmentation != "none":
+        del sides["train"]
+    count = sum(len(images) for images in sides.values())
+    if 3 * count * (recipe.crop_size or 0) ** 2 > MOST_PIXELS:
+        return splits
+    for side, images in sides.items():
+        batches = batches_of(evaluation_batches(recipe, images))
+        pixels = np.concatenate([pixels for pixels, _ in batches])
+        sides[side] = replace(images, images=pixels, paths=None)
+    return replace(splits, **sides)
 
 
 class _Rows(list):
@@ -164,5 +165,5 @@ def _is_whole(recipe, images):
     if preprocessing_of(recipe) is None:
         return True
     # Files that `with_pixels` has loaded.
-    is_fixed = recipe.augmentation == "none" and images.images is not None
+    is_fixed = images.images is not None
     return is_fixed and recipe.dataset not in DATA_ARGUMENTS
