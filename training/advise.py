@@ -193,7 +193,8 @@ class Advice:
         side = self.command.crop_size
         self.backbone = build_backbone(self.uncached, (side, side, 3))
         self.features = with_features(self.recipe, self.images)
-        self.pooled = pooled_sides(self.recipe, None, self.features.sides())
+        maps = build_backbone(self.recipe, self.features.train.images.shape[1:])
+        self.pooled = pooled_sides(self.recipe, maps, self.features.sides())
         self.tokens: dict[str, Any] = {}
         if self.recipe.hub_preset:
             for name, part in self.images.sides().items():
