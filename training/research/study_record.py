@@ -68,7 +68,7 @@ def study_record(folder: Path) -> dict[str, Any]:
     ]
     return {
         **{"kind": "study", "study": name, "title": study.title},
-        **{"about": study.about, "command": study_command(name)},
+        **{"about": study.about, "command": study_command(name, cells)},
         "over": study.over,
         "search_seeds": study.search_seeds,
         "weights": [file.name for file in study.kept],
@@ -80,8 +80,8 @@ def study_record(folder: Path) -> dict[str, Any]:
     }
 
 
-def study_command(name: str) -> str:
-    """The command that trains a study, with the options that it needs."""
+def study_command(name: str, cells: Mapping[tuple[str, str], "_Cell"]) -> str:
+    """The command that trains these cells of a study, with what it needs."""
     missing = {
         option
         for recipe in (STUDIES[name].cells.values() if name in STUDIES else ())
@@ -93,6 +93,13 @@ def study_command(name: str) -> str:
         command += " --data-dir DATA"
     if "backbone_weights" in missing:
         command += " --backbone-weights WEIGHTS"
+    study = STUDIES.get(name, Study(name))
+    rows = [row for row in study.rows if row in {row for row, _ in cells}]
+    if len(rows) < len(study.rows):
+        command += f" --losses {' '.join(rows[1:])}"
+    seeds = max(len({s for s, _ in cell.runs}) for cell in cells.values())
+    if 0 < seeds < study.seeds:
+        command += f" --seeds {seeds}"
     return command
 
 
