@@ -125,7 +125,7 @@ def with_pixels(recipe: Recipe, splits: RetrievalSplits) -> RetrievalSplits:
     """Loads files that are never augmented, cropped, if they fit in memory."""
     if splits.train.images is not None:
         return splits
-    sides = splits.sides()
+    sides: dict[str, Any] = splits.sides()
     if recipe.augmentation != "none":
         del sides["train"]
     count = sum(len(images) for images in sides.values())
