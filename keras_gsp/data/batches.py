@@ -21,7 +21,7 @@ from keras_gsp.data.preprocessing import Preprocessing
 # Batches that are read before they are asked for.
 _AHEAD = 2
 # More threads than cores take time from the training step.
-_THREADS = os.cpu_count() or 1
+_THREADS = min(32, os.cpu_count() or 1)
 
 
 def image_batches(
