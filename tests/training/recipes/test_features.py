@@ -63,8 +63,6 @@ def test_features_are_computed_once_for_the_same_weights(recipe, monkeypatch):
 @pytest.mark.slow
 def test_a_last_stage_learns_from_crops_and_scores_whole_images():
     recipe = Recipe.of(
-        dataset="folder",
-        data_dir=".",
         backbone="mobilenet-v2@0.35",
         frozen="trunk",
         cache_features=True,
