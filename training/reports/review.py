@@ -69,7 +69,7 @@ def suspect_cards(
 
     `embeddings` are (images, size).
     """
-    make = _Suspects(images, embeddings, found, root)
+    make = _Cards(images, embeddings, found, root)
     makers = make.wrong, make.double, make.outlier, make.merged
     return {
         kind: [card(item) for item in getattr(found, kind)[:SHOWN]]
@@ -77,7 +77,7 @@ def suspect_cards(
     }
 
 
-class _Suspects:
+class _Cards:
     """Makes a card of each suspect: a legend, pictures and choices."""
 
     def __init__(self, images, embeddings, found, root):
@@ -100,7 +100,7 @@ class _Suspects:
         return _card(
             f"{self.names[one]} and {self.names[two]}, "
             f"{'one class' if is_same else 'two classes'}",
-            [_picture(self.images.paths[i], self.labels[i]) for i in pair],
+            [self._picture(i, self.labels[i]) for i in pair],
             self._choice("keep", pair, "keep both"),
             self._choice("drop", [two], "drop the second"),
             self._choice("drop", [one], "drop the first"),
@@ -108,7 +108,7 @@ class _Suspects:
 
     def outlier(self, item):
         label = self.labels[item]
-        picture = _picture(self.images.paths[item], "the image")
+        picture = self._picture(item, "the image")
         return _card(
             f"{self.names[item]} is labeled {label}",
             [picture, *self._of_class(label, item)],
@@ -137,8 +137,10 @@ class _Suspects:
         if item is not None:
             near = self.embeddings[members] @ self.embeddings[item]
             members = members[np.argsort(-near, kind="stable")]
-        paths = [self.images.paths[i] for i in members[:OF_A_CLASS]]
-        return [_picture(path, name) for path in paths]
+        return [self._picture(i, name) for i in members[:OF_A_CLASS]]
+
+    def _picture(self, item, caption):
+        return _picture(self.images.paths[item], caption)
 
 
 def _card(legend, pictures, *choices):
