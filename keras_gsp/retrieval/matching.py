@@ -100,7 +100,6 @@ class MatchThreshold(WithConfig):
         gallery: Any = None,
         false_accept_rate: float | None = None,
         encoder: Any = None,
-        seed: int = 0,
     ) -> "MatchThreshold":
         """Finds the largest distance for a rate of false accepts, exactly.
 
@@ -118,7 +117,6 @@ class MatchThreshold(WithConfig):
                 0.001 of the pairs.
             encoder: Keras model that made the embeddings, for the `space`;
                 `None`: that of the gallery, or unknown.
-            seed: of drawing what stands for a known class.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
@@ -130,9 +128,7 @@ class MatchThreshold(WithConfig):
         check_interval("(0, 1)", false_accept_rate=false_accept_rate)
         space = space_fingerprint(encoder)
         if gallery is not None:
-            found = _searched(
-                gallery, embeddings, labels, false_accept_rate, seed
-            )
+            found = _searched(gallery, embeddings, labels, false_accept_rate)
             return cls(**found, space=space or gallery.space)
         pairs = PairDistances(embeddings, labels)
         _check_rate(false_accept_rate, pairs.num_negatives, "negative pairs")
@@ -236,7 +232,7 @@ def checked_match(
     return match
 
 
-def _searched(gallery, embeddings, labels, rate, seed):
+def _searched(gallery, embeddings, labels, rate):
     """The arguments of a threshold, from searches in a gallery."""
     labels = checked_labels(labels, len(embeddings))
     gallery._check_filled()
@@ -252,7 +248,7 @@ def _searched(gallery, embeddings, labels, rate, seed):
             f"{len(shared)} that are, for example {shared[0].item()!r}."
         )
     unknown = gallery.search(embeddings, 1).distances[:, 0]
-    beside = _nearest_of_class(embeddings, labels, sizes, seed)
+    beside = _nearest_of_class(embeddings, labels, sizes)
     known = np.minimum(unknown, beside)[np.isfinite(beside)]
     _check_rate(rate, len(unknown), "held-out searches")
     unknown, count, rows = np.sort(unknown), len(unknown), {}
@@ -282,12 +278,12 @@ def _rising(most):
         number = max(number + 1, number * 6 // 5)
 
 
-def _nearest_of_class(embeddings, labels, sizes, seed):
+def _nearest_of_class(embeddings, labels, sizes):
     """Distance to the nearest of some others of the class; infinity: none.
 
     They are as many as a class of the gallery, drawn at random, has.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     nearest = np.full(len(labels), np.inf)
     drawn = rng.choice(sizes, len(labels))
     codes = np.unique(labels, return_inverse=True)[1]

@@ -37,8 +37,6 @@ class Suspects:
     Attributes:
         label_scores: (items,), probability of the item's own class over its
             mean among the items of that class; 1 for an only item.
-        agreement: (items,), share of the nearest items with the same label;
-            1 for an only item.
         suggested: (items,), the most probable other label.
         wrong_labels: (found,), positions, most suspicious first.
         duplicates: (pairs, 2), positions, nearest pair first.
@@ -47,7 +45,6 @@ class Suspects:
     """
 
     label_scores: np.ndarray
-    agreement: np.ndarray
     suggested: np.ndarray
     wrong_labels: np.ndarray
     duplicates: np.ndarray
@@ -131,7 +128,6 @@ def suspects(embeddings: Any, labels: Any) -> Suspects:
     pairs = _same_classes(own, other, best, codes, sizes)
     return Suspects(
         label_scores=scores,
-        agreement=agreement,
         suggested=names[best],
         wrong_labels=_first(scores, (scores < WRONG_SCORE) & (agreement == 0)),
         duplicates=copies(rows)[0],

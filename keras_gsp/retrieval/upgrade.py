@@ -25,6 +25,8 @@ from keras_gsp.retrieval.space import check_space, space_fingerprint
 
 # Neighbors that the old index is asked for at most; a limit of Milvus.
 MOST_ASKED = 16_000
+# Items that are embedded, and searchable, at once.
+EMBEDDED = 256
 # Of ridge regression, as a share of the mean variance of the coordinates.
 PENALTY = 1e-2
 
@@ -36,7 +38,6 @@ def upgrade(
     sample: Any,
     *,
     into: SearchIndex | None = None,
-    batch_size: int = 64,
 ) -> "Upgrade":
     """Makes an index of an old encoder answer queries of a new one.
 
@@ -51,9 +52,8 @@ def upgrade(
         sample: images and labels, as for `ExactIndex.from_encoder`, that both
             encoders take: at least 12 classes with two images.
         into: index for the new embeddings, empty or with those of an earlier
-            call; needed with `MilvusIndex`. `None`: `cut_over` makes an index
-            of the old kind.
-        batch_size: images embedded at once when arrays are given.
+            call; needed with `MilvusIndex`. `None`: an `ExactIndex`, of
+            which `from_index` makes another engine.
 
     Raises:
         ValueError: an empty index; an index or `into` of another encoder; two
@@ -74,7 +74,7 @@ def upgrade(
     ```
     """
     into = index_for_upgrade(index, old_encoder, new_encoder, into)
-    batches = LabeledBatches(sample, "sample", batch_size)
+    batches = LabeledBatches(sample, "sample", 64)
     old, labels = encoded(old_encoder, batches)
     new, _ = encoded(new_encoder, batches)
     space_map, certificate = certified_map(old, new, labels)
@@ -134,7 +134,7 @@ class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
     Queries are mapped into the old space for the items that only the old index
-    has. Only `delete` and `roll_back` change the old index.
+    has. Only `delete` changes the old index, which stays there as `old`.
 
     Attributes:
         certificate: MAP@R on classes that chose nothing: `old` (old queries,
@@ -171,7 +171,6 @@ class Upgrade(SearchIndex):
         load: Callable[[list[Any]], Any] | None = None,
         *,
         num_items: int | None = None,
-        batch_size: int = 256,
     ) -> int:
         """Embeds items in random order and returns how many are left.
 
@@ -183,11 +182,10 @@ class Upgrade(SearchIndex):
                 array, or what `gsp.data.image_batches` gives without labels.
                 `None`: the files of the `Retriever` that was upgraded.
             num_items: the most to embed; `None`: all.
-            batch_size: items that are embedded, and searchable, at once.
         """
         check_count(is_optional=True, num_items=num_items)
         ids = np.random.default_rng(0).permutation(self.left())[:num_items]
-        for block in blocks_of(ids, batch_size):
+        for block in blocks_of(ids, EMBEDDED):
             if load is None:
                 rows, is_read = self.embed_files(block)
                 rows, block = rows[is_read], block[is_read]
@@ -212,22 +210,7 @@ class Upgrade(SearchIndex):
                 "All items must be embedded before the cut-over. Received: "
                 f"{num_left} left; call `embed`."
             )
-        old, new = self.old, self.new
-        is_staged = isinstance(new, ExactIndex) and new.kind != old.kind
-        if not is_staged or not isinstance(old, GalleryIndex):
-            return new
-        index = old._round_index(0)
-        index.add(*new.items(new.ids()))
-        index.space, index.match = new.space, new.match
-        return index
-
-    def roll_back(self) -> SearchIndex:
-        """Returns the old index; items that came meanwhile are mapped to it."""
-        added = np.setdiff1d(self.new.ids(), self.old.ids())
-        for block in blocks_of(added):
-            items = self.new.items(block)
-            self.old.upsert(self.space_map(items[0]), *items[1:])
-        return self.old
+        return self.new
 
     def left(self) -> np.ndarray:
         """Returns the ids of items that only the old space has."""

@@ -162,7 +162,7 @@ ROWS = [
     *rows(
         first,
         ({"labels": [1, "a"]}, "`labels`.*one type"),
-        ({"ids": [1, 2**64]}, "`ids`.*int64 or uint64"),
+        ({"ids": [1, 2**63]}, "`ids`.*int64.*strings.*to 92233"),
         ({"ids": [1.5, 2]}, "fractions"),
         ({"ids": ["a", "a\0"]}, "NUL"),
         ({"labels": [1, np.nan]}, "`labels` must not be NaN"),

@@ -1,4 +1,4 @@
-"""Columns of a gallery: int64, uint64, float or strings, copied, exact.
+"""Columns of a gallery: int64, float64 or strings, copied, exact.
 
 Strings are Python's, in arrays of objects: a NumPy string array would be as
 wide as the longest one everywhere.
@@ -121,12 +121,15 @@ def checked_column(values: Any, count: int, name: str) -> np.ndarray:
         column = np.empty(count, object)
         column[:] = [known.setdefault(text, text) for text in texts]
         return column
-    if column.dtype == object:
+    if column.dtype.kind == "f":
+        return column.astype("float64")
+    low, high = int(column.min()), int(column.max())
+    if low < INT64.min or high > INT64.max:
         raise TypeError(
-            f"`{name}` must be integers that int64 or uint64 holds. "
-            f"Received: from {column.min()} to {column.max()}."
+            f"`{name}` must be integers that int64 holds; larger ones may be "
+            f"strings. Received: from {low} to {high}."
         )
-    return column.astype("int64" if column.dtype.kind in "bi" else column.dtype)
+    return column.astype("int64")
 
 
 def as_numpy(values: np.ndarray) -> np.ndarray:
@@ -144,7 +147,8 @@ def checked_ids(ids: Any, count: int) -> np.ndarray:
     """Returns ids as integers or strings; whole floats are integers."""
     ids = checked_column(ids, count, "ids")
     if ids.dtype.kind == "f":
-        if not is_whole(ids):
+        is_small = np.abs(ids) <= LARGEST_WHOLE
+        if not (is_small & (ids == np.rint(ids))).all():
             raise TypeError(
                 "`ids` must be integers or strings. Received: dtype "
                 f"{ids.dtype}, with fractions or beyond 2**53."
@@ -165,12 +169,6 @@ def plain_ids(ids: list[Any], dtype: np.dtype) -> list[Any]:
     given = [one for one in ids if one is not None]
     plain = iter(ids_of_kind(given, dtype).tolist() if given else ())
     return [one if one is None else next(plain) for one in ids]
-
-
-def is_whole(values: np.ndarray) -> bool:
-    """Whether floats are integers, small enough to be told apart."""
-    is_small = np.abs(values) <= LARGEST_WHOLE
-    return bool((is_small & (values == np.rint(values))).all())
 
 
 def checked_items(
@@ -204,13 +202,13 @@ def checked_items(
     return embeddings, columns
 
 
-def check_fits(
+def fitted(
     embeddings: np.ndarray,
     columns: Mapping[str, np.ndarray],
     size: int | None,
     dtypes: Mapping[str, np.dtype],
-) -> None:
-    """Raises unless items fit a gallery, whose columns have `dtypes`."""
+) -> dict[str, np.ndarray]:
+    """Returns columns with the `dtypes` of a gallery; raises if unlike it."""
     if embeddings.shape[1] != size:
         raise ValueError(
             "`embeddings` must have the size of the gallery. Received: "
@@ -222,8 +220,26 @@ def check_fits(
             f"{sorted(set(dtypes) - RESERVED)}. "
             f"Received: {sorted(set(columns) - RESERVED)}."
         )
-    for name, values in columns.items():
-        check_kind(name, values, dtypes[name])
+    return {
+        name: _cast(name, values, dtypes[name])
+        for name, values in columns.items()
+    }
+
+
+def _cast(name, values, dtype):
+    """Values of a column in its dtype, exactly or not at all."""
+    check_kind(name, values, dtype)
+    if values.dtype == object or values.dtype == dtype:
+        return values
+    with np.errstate(invalid="ignore"):
+        cast = values.astype(dtype)
+        is_same = cast.astype(values.dtype) == values
+    if not is_same.all():
+        raise TypeError(
+            f"`{shown(name)}` must be numbers that {dtype} holds, as in the "
+            f"gallery. Received: {values[~is_same][0]}, {values.dtype}."
+        )
+    return cast
 
 
 def check_kind(name: str, values: np.ndarray, dtype: np.dtype) -> None:
@@ -236,30 +252,6 @@ def check_kind(name: str, values: np.ndarray, dtype: np.dtype) -> None:
             f"`{shown(name)}` must be {needed}, as in the gallery. "
             f"Received: {received}."
         )
-
-
-def joined(old: Any, new: np.ndarray, name: str) -> Any:
-    """Appends to a column of one kind, exactly or not at all."""
-    if old.values.dtype == new.dtype:
-        return old.appended(new)
-    return Rows(_cast_together(old.values, new, name))
-
-
-def _cast_together(old, new, name):
-    dtype = np.result_type(old, new)
-    if dtype.kind == "f" and {old.dtype.kind, new.dtype.kind} == {"i", "u"}:
-        dtype = np.dtype("uint64")  # NumPy would take float64
-    parts = [part.astype(dtype) for part in (old, new)]
-    for part, kept in zip((old, new), parts, strict=True):
-        with np.errstate(invalid="ignore"):
-            is_same = np.array_equal(kept.astype(part.dtype), part)
-        if not is_same or (dtype == "uint64" and (part < 0).any()):
-            raise TypeError(
-                f"`{shown(name)}` must have a NumPy type that holds all of "
-                f"them exactly. Received: {new.dtype}, the gallery has "
-                f"{old.dtype}."
-            )
-    return np.concatenate(parts)
 
 
 def shown(name: str) -> str:

@@ -11,14 +11,12 @@ from keras_gsp._checks import check_choice
 from keras_gsp._embeddings import nearby_origin
 from keras_gsp.ops.neighbors import NearestItems
 from keras_gsp.retrieval.index.columns import (
-    INT64,
     RESERVED,
     Rows,
     Texts,
     blocks_of,
-    check_fits,
+    fitted,
     ids_of_kind,
-    joined,
     refuse_repeated,
 )
 
@@ -162,7 +160,8 @@ class Gallery:
         The rows are kept as they are; nobody else may change them.
         """
         if self.parts:
-            check_fits(rows, columns, self.embedding_size, self.dtypes)
+            size, dtypes = self.embedding_size, self.dtypes
+            columns = fitted(rows, columns, size, dtypes)
         old = self._places_of(columns["id"])
         if not replaces:
             refuse_repeated(columns["id"][old >= 0].tolist())
@@ -189,7 +188,7 @@ class Gallery:
         stored: dict[str, Rows | Texts]
         if start:
             stored = {
-                name: joined(old, columns[name], name)
+                name: old.appended(columns[name])
                 for name, old in self.stored.items()
             }
         else:
@@ -311,17 +310,12 @@ class Gallery:
         """Positions of ids of the gallery's kind, -1 for unknown ones."""
         if not len(self):
             return np.full(len(ids), -1)
-        is_known = np.ones(len(ids), bool)
-        if ids.dtype != object and ids.dtype != self.ids.dtype:
-            # int64 beside uint64: no float64, where large ids collide.
-            is_known = ids >= 0 if ids.dtype.kind == "i" else ids <= INT64.max
-            ids = np.where(is_known, ids, 0).astype(self.ids.dtype)
         keys, wanted = keys_of(self.stored["id"]), keys_of(stored_column(ids))
         positions, start = np.full(len(ids), -1), 0
         for run in self._runs:
             here = keys[start : start + len(run)]
             places = np.searchsorted(here, wanted, sorter=run)
-            is_left = is_known & (places < len(run))
+            is_left = places < len(run)
             while is_left.any():
                 # Different strings that share a hash stand side by side.
                 left = np.flatnonzero(is_left)

@@ -16,9 +16,8 @@ from keras_gsp.retrieval.augmentation import NeighborAugmentation
 from keras_gsp.retrieval.index.augmented_search import AugmentedSearch
 from keras_gsp.retrieval.index.columns import (
     blocks_of,
-    check_fits,
+    fitted,
     ids_of_kind,
-    is_whole,
 )
 from keras_gsp.retrieval.index.exact import ExactIndex
 from keras_gsp.retrieval.index.neighbors import nearest_of, padding_of
@@ -44,7 +43,7 @@ LEAST_WIDTH = 64
 HNSW = {"index_type": "HNSW", "params": {"M": 32, "efConstruction": 200}}
 FLAT: dict[str, Any] = {"index_type": "FLAT", "params": {}}
 # Milvus's type of a column by the kind of a NumPy array, and back.
-TYPES = {"O": "VARCHAR", "i": "INT64", "u": "INT64", "f": "DOUBLE"}
+TYPES = {"O": "VARCHAR", "i": "INT64", "f": "DOUBLE"}
 DTYPES = {"VARCHAR": "U", "INT64": "int64", "DOUBLE": "float64"}
 # What a collection keeps beside its items.
 PROPERTIES = KEPT | {"augmentation": ("augmentation", NeighborAugmentation)}
@@ -206,13 +205,9 @@ class MilvusIndex(SearchIndex):
                 raise
 
     def _send(self, rows, columns):
-        dtypes = self._dtypes
-        check_fits(rows, columns, self.embedding_size, dtypes)
-        size = rows.shape[1]
-        for name, values in columns.items():
-            kinds = values.dtype.kind, dtypes[name].kind
-            if kinds == ("f", "i") and is_whole(values):
-                columns[name] = values.astype("int64")
+        size = self.embedding_size
+        columns = fitted(rows, columns, size, self._dtypes)
+        for values in columns.values():
             # A letter has up to four bytes, as many as a number.
             size += max(map(len, values)) if values.dtype == object else 2
         names = *columns, "embedding"

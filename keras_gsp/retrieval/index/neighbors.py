@@ -49,7 +49,7 @@ class Neighbors:
 
 
 def padding_of(values: np.ndarray) -> np.ndarray:
-    """What stands for no id or label: "" or -1, in uint64 the largest."""
+    """What stands for no id or label: "" or -1."""
     is_string = values.dtype.kind in "OU"
     return np.array("" if is_string else -1).astype(values.dtype)
 

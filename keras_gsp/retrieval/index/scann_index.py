@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_gsp._checks import check_count
 from keras_gsp._optional import needed
 from keras_gsp.retrieval.index.approximate import ApproximateIndex, Engine
 from keras_gsp.retrieval.index.gallery import Gallery
@@ -35,8 +34,6 @@ class ScannIndex(ApproximateIndex):
 
     Args:
         embeddings: as for `ExactIndex`, and so are `labels` and `ids`.
-        num_neighbors: number of neighbors that most searches ask for, at
-            least 1; automatic settings depend on it.
         settings: dict from steps of ScaNN's builder, such as `"tree"`,
             `"score_ah"` and `"reorder"`, to their keyword arguments. `None`:
             brute force below 20,000 items; above, tree, asymmetric hashing
@@ -60,7 +57,7 @@ class ScannIndex(ApproximateIndex):
     """
 
     kind = "scann"
-    saved_options = "num_neighbors", "settings"
+    saved_options = ("settings",)
     remedy = "Search more leaves, or reorder more neighbors, in `settings`"
 
     def __init__(
@@ -69,19 +66,16 @@ class ScannIndex(ApproximateIndex):
         labels: Any = None,
         ids: Any = None,
         *,
-        num_neighbors: int = 10,
         settings: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         import_scann()
-        check_count(num_neighbors=num_neighbors)
         unknown = sorted(set(settings or {}) - set(STEPS))
         if unknown:
             raise ValueError(
                 f"`settings` must name steps of ScaNN's builder, {STEPS}. "
                 f"Received: {unknown}."
             )
-        self.num_neighbors = int(num_neighbors)
         self.settings = None if settings is None else deepcopy(dict(settings))
         super().__init__(embeddings, labels, ids, **options)
 
@@ -94,9 +88,9 @@ class ScannIndex(ApproximateIndex):
         """Builds a searcher by ScaNN's `builder`, of NumPy or of a graph."""
         gallery = self.gallery if gallery is None else gallery
         if self.settings is None:
-            self.settings = automatic_settings(len(gallery), self.num_neighbors)
-        shown = min(self.num_neighbors, len(gallery))
-        builder = builder(gallery.embeddings, shown, "squared_l2")
+            self.settings = automatic_settings(len(gallery))
+        # Each search says how many neighbors it wants.
+        builder = builder(gallery.embeddings, 1, "squared_l2")
         builder.set_n_training_threads(0)  # one for each core
         for step in STEPS:
             if step in self.settings:
@@ -149,7 +143,7 @@ class ScannEngine(Engine):
         return {}
 
 
-def automatic_settings(num_items: int, num_neighbors: int) -> dict[str, Any]:
+def automatic_settings(num_items: int) -> dict[str, Any]:
     """Brute force below 20,000 items; above, sqrt(n) leaves with hashing."""
     if num_items < BRUTE_FORCE_ITEMS:
         return {"score_brute_force": {}}
@@ -161,5 +155,5 @@ def automatic_settings(num_items: int, num_neighbors: int) -> dict[str, Any]:
             "training_sample_size": min(num_items, 100_000),
         },
         "score_ah": {"dimensions_per_block": 2},
-        "reorder": {"reordering_num_neighbors": max(100, 10 * num_neighbors)},
+        "reorder": {"reordering_num_neighbors": 100},
     }

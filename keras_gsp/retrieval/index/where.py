@@ -111,7 +111,7 @@ def _conditions(
             continue
         given = as_list(condition, "where")
         values = [_checked(name, one, dtype) for one in given]
-        if dtype.kind in "iu":
+        if dtype.kind == "i":
             low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
             values = [one for one in values if low <= one <= high]
             values = [int(one) for one in values if one == int(one)]
@@ -122,7 +122,7 @@ def _conditions(
 
 def _bound(test, end, dtype):
     """Column >= end or column < end, exact for integers of any size."""
-    if dtype.kind not in "iu":
+    if dtype.kind != "i":
         return test, end
     end, limits = math.ceil(end), np.iinfo(dtype)
     if end <= limits.max:

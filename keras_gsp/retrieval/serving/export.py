@@ -386,7 +386,7 @@ def _unit(rows):
 
 def _for_json(values):
     """Ids or labels as a SavedModel answers: strings or small integers."""
-    if values.dtype.kind in "iub":
+    if values.dtype.kind == "i":
         largest = max(abs(int(values.min())), abs(int(values.max())))
         if largest <= LARGEST_IN_JSON:
             return values.astype("int64")

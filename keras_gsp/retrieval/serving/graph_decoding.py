@@ -101,38 +101,21 @@ def cut_encoded(
         branches = [functools.partial(decoded, scale) for scale in (1, 2, 4, 8)]
         return tf.switch_case(steps, branches), 2**steps
 
-    def plain():
-        shape = tf.io.extract_jpeg_shape(contents)
-        checked = _small_enough(contents, shape[:2], max_pixels)
-        place = window(shape[0], shape[1])
-        sides = target(place[2:])
-        pixels, scale = jpeg(checked, place, sides)
-        return _resized(pixels, place, sides, scale)
-
-    # TensorFlow walks over the operations of a branch that is not taken too,
-    # unless it is a function of its own: that would cost more than a small
-    # image takes to decode.
-    @_own_function
-    def general():
-        header = _header_function()(contents)
-        checked = _small_enough(contents, header[:2], max_pixels)
-        height, width, orientation = tf.unstack(header)
-        is_turned = orientation >= 5
-        upright = tf.where(is_turned, [width, height], [height, width])
-        place = window(upright[0], upright[1])
-        sides = target(place[2:])
-        sides = tf.where(is_turned, sides[::-1], sides)
-        place = _stored_window(place, height, width, orientation)
-        decoder = _decoder(channels)
-        pixels, scale = tf.cond(
-            _image_kind(contents) == JPEG,
-            lambda: jpeg(checked, place, sides),
-            lambda: (decoder(checked, tf.constant(background)), 1),
-        )
-        pixels = _resized(pixels, place, sides, scale)
-        return _upright(pixels, orientation)
-
-    pixels = tf.cond(_is_plain_jpeg(contents), plain, general)
+    header = _header_function()(contents)
+    checked = _small_enough(contents, header[:2], max_pixels)
+    height, width, orientation = tf.unstack(header)
+    is_turned = orientation >= 5
+    upright = tf.where(is_turned, [width, height], [height, width])
+    place = window(upright[0], upright[1])
+    sides = target(place[2:])
+    sides = tf.where(is_turned, sides[::-1], sides)
+    place = _stored_window(place, height, width, orientation)
+    pixels, scale = tf.cond(
+        _image_kind(contents) == JPEG,
+        lambda: jpeg(checked, place, sides),
+        lambda: (_decoder(channels)(checked, tf.constant(background)), 1),
+    )
+    pixels = _upright(_resized(pixels, place, sides, scale), orientation)
     height, width = size or (None, None)
     return tf.ensure_shape(pixels, [height, width, channels])
 
@@ -284,7 +267,11 @@ def _is_clear_webp(contents):
 
 
 def _own_function(function):
-    """Makes a function that TensorFlow does not copy into its caller."""
+    """Makes a function that TensorFlow does not copy into its caller.
+
+    It walks over the operations of a branch that is not taken too, which costs
+    more than a small image takes to decode.
+    """
     return tf.function(
         function, autograph=False, experimental_attributes={"_noinline": True}
     )
@@ -293,13 +280,6 @@ def _own_function(function):
 def _moves(orientation):
     """Returns whether to transpose, to flip vertically and horizontally."""
     return tf.unstack(tf.gather(MOVES, orientation) == 1)
-
-
-def _is_plain_jpeg(contents):
-    """Whether a JPEG has no orientation: tables follow its JFIF segment."""
-    start = b"\xff\xd8\xff\xe0\0\x10JFIF\0"
-    is_jfif = _bytes(contents, 0, len(start)) == start
-    return is_jfif & (_bytes(contents, 20, 2) == b"\xff\xdb")
 
 
 def _image_kind(contents):

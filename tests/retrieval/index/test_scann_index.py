@@ -48,8 +48,6 @@ def test_pickled_ids_and_bad_options_are_refused(tmp_path):
         ExactIndex.load(tmp_path / "index")
     with pytest.raises(ValueError, match="forest"):
         ScannIndex(np.eye(3), settings={"forest": {}})
-    with pytest.raises(ValueError, match="num_neighbors=0"):
-        ScannIndex(np.eye(3), num_neighbors=0)
 
 
 @needs_scann
