@@ -25,12 +25,16 @@ class Explanation:
             `similarity`.
         query_weights: (pairs, height, width) or (pairs, tokens), the query's
             pooling weights; sum to 1. `neighbor_weights`: the neighbor's.
+        query_maps: (..., num_prototypes), the share of each weight that moves
+            to each prototype. `neighbor_maps`: the neighbor's.
     """
 
     similarity: np.ndarray
     contributions: np.ndarray
     query_weights: np.ndarray
     neighbor_weights: np.ndarray
+    query_maps: np.ndarray
+    neighbor_maps: np.ndarray
 
 
 def explain(
@@ -92,6 +96,8 @@ def explain(
         "contributions": (rows + columns) / 2,
         "query_weights": ops.sum(maps, axis=-1),
         "neighbor_weights": ops.sum(other_maps, axis=-1),
+        "query_maps": maps,
+        "neighbor_maps": other_maps,
     }
     return Explanation(**keras.tree.map_structure(ops.convert_to_numpy, shares))
 

@@ -100,6 +100,7 @@ class MatchThreshold(WithConfig):
         gallery: Any = None,
         false_accept_rate: float | None = None,
         encoder: Any = None,
+        seed: int = 0,
     ) -> "MatchThreshold":
         """Finds the largest distance for a rate of false accepts, exactly.
 
@@ -117,6 +118,7 @@ class MatchThreshold(WithConfig):
                 0.001 of the pairs.
             encoder: Keras model that made the embeddings, for the `space`;
                 `None`: that of the gallery, or unknown.
+            seed: of drawing what stands for a known class.
 
         Raises:
             TypeError: labels that are neither numbers nor strings.
@@ -128,7 +130,9 @@ class MatchThreshold(WithConfig):
         check_interval("(0, 1)", false_accept_rate=false_accept_rate)
         space = space_fingerprint(encoder)
         if gallery is not None:
-            found = _searched(gallery, embeddings, labels, false_accept_rate)
+            found = _searched(
+                gallery, embeddings, labels, false_accept_rate, seed
+            )
             return cls(**found, space=space or gallery.space)
         pairs = PairDistances(embeddings, labels)
         _check_rate(false_accept_rate, pairs.num_negatives, "negative pairs")
@@ -232,7 +236,7 @@ def checked_match(
     return match
 
 
-def _searched(gallery, embeddings, labels, rate):
+def _searched(gallery, embeddings, labels, rate, seed):
     """The arguments of a threshold, from searches in a gallery."""
     labels = checked_labels(labels, len(embeddings))
     gallery._check_filled()
@@ -248,7 +252,7 @@ def _searched(gallery, embeddings, labels, rate):
             f"{len(shared)} that are, for example {shared[0].item()!r}."
         )
     unknown = gallery.search(embeddings, 1).distances[:, 0]
-    beside = _nearest_of_class(embeddings, labels, sizes)
+    beside = _nearest_of_class(embeddings, labels, sizes, seed)
     known = np.minimum(unknown, beside)[np.isfinite(beside)]
     _check_rate(rate, len(unknown), "held-out searches")
     unknown, count, rows = np.sort(unknown), len(unknown), {}
@@ -278,12 +282,12 @@ def _rising(most):
         number = max(number + 1, number * 6 // 5)
 
 
-def _nearest_of_class(embeddings, labels, sizes):
+def _nearest_of_class(embeddings, labels, sizes, seed):
     """Distance to the nearest of some others of the class; infinity: none.
 
     They are as many as a class of the gallery, drawn at random, has.
     """
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     nearest = np.full(len(labels), np.inf)
     drawn = rng.choice(sizes, len(labels))
     codes = np.unique(labels, return_inverse=True)[1]

@@ -77,6 +77,10 @@ def test_contributions_equal_the_loop_over_places_and_prototypes():
     np.testing.assert_allclose(
         shares.contributions[0], expected, rtol=1e-4, atol=1e-6
     )
+    # Maps are the pooling weights, split over prototypes.
     weights = layer.pooling_weights(taken.predict(query, verbose=0)[0])
     np.testing.assert_allclose(shares.query_weights, weights, atol=1e-6)
-    assert shares.neighbor_weights.shape == (1, 6, 6)
+    np.testing.assert_allclose(
+        shares.query_maps.sum(axis=-1), weights, atol=1e-6
+    )
+    assert shares.neighbor_maps.shape == (1, 6, 6, 5)
