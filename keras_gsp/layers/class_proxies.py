@@ -31,7 +31,6 @@ class ClassProxies(ConfiguredLayer):
             `"random_normal"`.
         proxies_regularizer: regularizer of the proxies, for example
             `gsp.losses.CenterRegularizer`. It receives the whole weight.
-        proxies_constraint: constraint on the proxies.
         trainable: `False` keeps proxies as they are set, samples that
             `ChanceConstrainedProgramming` exchanges.
 
@@ -59,7 +58,6 @@ class ClassProxies(ConfiguredLayer):
         proxies_per_class: int = 1,
         proxies_initializer: str = "random_normal",
         proxies_regularizer: Any = None,
-        proxies_constraint: Any = None,
         **kwargs: Any,
     ) -> None:
         # Embeddings in float32 must not be rounded under a mixed policy.
@@ -71,7 +69,6 @@ class ClassProxies(ConfiguredLayer):
         self.proxies_per_class = int(proxies_per_class)
         self.proxies_initializer = keras.initializers.get(proxies_initializer)
         self.proxies_regularizer = keras.regularizers.get(proxies_regularizer)
-        self.proxies_constraint = keras.constraints.get(proxies_constraint)
 
     def build(self, input_shape: tuple) -> None:
         """Creates the proxies, (num_classes, proxies_per_class, size)."""
@@ -81,7 +78,6 @@ class ClassProxies(ConfiguredLayer):
             shape=(self.num_classes, self.proxies_per_class, size),
             initializer=self.proxies_initializer,
             regularizer=self.proxies_regularizer,
-            constraint=self.proxies_constraint,
             autocast=False,
         )
 

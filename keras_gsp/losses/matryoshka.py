@@ -17,12 +17,11 @@ from keras_gsp.losses.proxy_similarity import ProxyLoss
 class MatryoshkaLoss(MetricLoss):
     r"""Adds up a loss over leading parts of the embedding.
 
-    .. math:: L = \sum_m c_m \, \ell(y, \nu(x_{1:m}))
+    .. math:: L = \sum_m \ell(y, \nu(x_{1:m}))
 
-    with the sizes m, their weights c and :math:`\nu` the normalization of the
-    loss, so that an encoder can later be truncated by
-    `gsp.models.truncate_encoder`. Proxies and memory are truncated alike: one
-    set serves all sizes.
+    with the sizes m and :math:`\nu` the normalization of the loss, so that an
+    encoder can later be truncated by `gsp.models.truncate_encoder`. Proxies and
+    memory are truncated alike: one set serves all sizes.
 
     Args:
         loss: a pair loss, list loss or proxy loss; the latter in
@@ -30,12 +29,11 @@ class MatryoshkaLoss(MetricLoss):
         sizes: decreasing sizes of the parts, each at least 1 and at most the
             embedding size. Coordinates beyond the first size are not trained:
             begin with the embedding size. Default `(128, 64, 32, 16)`.
-        weights: factors c, positive, one for each size. Default `None`: 1.
         name: string.
 
     Raises:
         TypeError: another loss.
-        ValueError: sizes or weights that are not so.
+        ValueError: sizes that are not so.
 
     Example:
 
@@ -47,8 +45,8 @@ class MatryoshkaLoss(MetricLoss):
 
     Reference:
         Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022,
-        equation (1). Its classifiers with tied weights are truncated as proxies
-        are here (MRL-E).
+        equation (1), with equal weights. Its classifiers with tied weights are
+        truncated as proxies are here (MRL-E).
     """
 
     def __init__(
@@ -56,7 +54,6 @@ class MatryoshkaLoss(MetricLoss):
         loss: PairLoss | ProxyLoss,
         sizes: Sequence[int] = (128, 64, 32, 16),
         *,
-        weights: Sequence[float] | None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(name=name)
@@ -73,14 +70,6 @@ class MatryoshkaLoss(MetricLoss):
             raise ValueError(
                 "`sizes` must decrease, for example (128, 64, 32, 16). "
                 f"Received: sizes={sizes}."
-            )
-        self.weights = None if weights is None else tuple(weights)
-        if weights is not None and (
-            len(weights) != len(self.sizes) or not all(c > 0 for c in weights)
-        ):
-            raise ValueError(
-                f"`weights` must be {len(self.sizes)} positive numbers, one "
-                f"for each size. Received: weights={weights}."
             )
         self.needs, self.takes = loss.needs, loss.takes
 
@@ -118,11 +107,7 @@ class MatryoshkaLoss(MetricLoss):
                 "`sizes` must be at most the embedding size, "
                 f"{embeddings.shape[-1]}. Received: sizes={self.sizes}."
             )
-        weights = self.weights or (1.0,) * len(self.sizes)
-        return sum(
-            weight * loss_of(size)
-            for size, weight in zip(self.sizes, weights, strict=True)
-        )
+        return sum(map(loss_of, self.sizes))
 
 
 def _truncated(parts, size):

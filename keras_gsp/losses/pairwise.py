@@ -130,20 +130,16 @@ class PairLoss(MetricLoss):
             TypeError: labels that are neither integers nor strings.
             ValueError: wrong shapes, an empty batch, fractions or NaN.
         """
+        labels = host_numbers(labels, self.ignore_class)
+        labels, embeddings = self._checked(labels, embeddings)
         # Keras casts labels to float32, where large ids would collide.
-        pairs, embeddings = self._checked_pairs(labels, embeddings)
+        pairs = self._pairs_within(labels, embeddings)
         return super().__call__(pairs, embeddings, sample_weight)
 
-    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
-        """Returns the term of each anchor against the rest of its batch.
-
-        `labels` may also be the `PairWeights`. The mean of the terms (batch,)
-        is the loss.
-        """
-        if not isinstance(labels, PairWeights):
-            labels, embeddings = self._checked_pairs(labels, embeddings)
+    def call(self, pairs: PairWeights, embeddings: Tensor) -> Tensor:
+        """Returns the term of each anchor, (batch,), whose mean is the loss."""
         embeddings = normalize(embeddings, self.normalization)
-        return self._terms(embeddings, embeddings, labels)
+        return self._terms(embeddings, embeddings, pairs)
 
     def between(
         self,
@@ -240,12 +236,6 @@ class PairLoss(MetricLoss):
         """
         raise NotImplementedError
 
-    def _checked_pairs(self, labels, embeddings):
-        """The pairs of a batch of unchecked labels, and its embeddings."""
-        labels = host_numbers(labels, self.ignore_class)
-        labels, embeddings = self._checked(labels, embeddings)
-        return self._pairs_within(labels, embeddings), embeddings
-
     def _checked(self, labels, embeddings):
         labels = flat_labels(labels)
         embeddings = ops.convert_to_tensor(embeddings)
@@ -257,8 +247,7 @@ class PairLoss(MetricLoss):
     def _within(self, labels, embeddings):
         """The loss of a batch of checked labels."""
         pairs = self._pairs_within(labels, embeddings)
-        embeddings = normalize(embeddings, self.normalization)
-        return exact_mean(self._terms(embeddings, embeddings, pairs))
+        return exact_mean(self.call(pairs, embeddings))
 
     def _against(self, references, labels, embeddings):
         """The loss of a batch of checked labels against references."""

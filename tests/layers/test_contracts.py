@@ -30,7 +30,6 @@ LAYERS = {
             "proxies_per_class": 2,
             "proxies_initializer": "ones",
             "proxies_regularizer": gsp.losses.CenterRegularizer(0.3),
-            "proxies_constraint": "unit_norm",
         },
         (8,),
     ),

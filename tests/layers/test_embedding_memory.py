@@ -107,20 +107,3 @@ def test_labels_keep_all_their_digits(policy):
         np.testing.assert_array_equal(found, labels)
     assert references.dtype == "float32"
     np.testing.assert_array_equal(references, ops.cast(embeddings, "float32"))
-
-
-@not_on_jax
-def test_keras_file_holds_the_whole_state(tmp_path):
-    memory = EmbeddingMemory(6, warmup_steps=3)
-    inputs = keras.Input((SIZE,)), keras.Input((), dtype="int64")
-    model = keras.Model(inputs, memory(*inputs))
-    for step in range(2):
-        call(memory, *batch_of(step))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras").layers[-1]
-    assert again.get_config() == memory.get_config()
-    # The next step finds the same slots, counts and contents.
-    for one, two in zip(
-        call(memory, *batch_of(9)), call(again, *batch_of(9)), strict=True
-    ):
-        np.testing.assert_array_equal(one, two)

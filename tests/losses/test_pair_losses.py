@@ -6,7 +6,7 @@ import pytest
 import keras_gsp as gsp
 from keras_gsp.losses.list_wise import ListLoss
 from keras_gsp.ops import PairWeights
-from tests.losses.pair_oracle import PAIR_LOSSES, batch, make, references
+from tests.losses.pair_oracle import PAIR_LOSSES, batch, make
 from tests.losses.tables import every_pair_case
 
 # In these a pair that counts twice is the pair given twice.
@@ -24,18 +24,6 @@ def vectors(size=7, seed=0):
 
 def assert_equal(found, expected, rtol=1e-5):
     np.testing.assert_allclose(found, expected, rtol=rtol)
-
-
-@every_pair_case
-def test_excluded_references_leave_no_trace(case):
-    labels, embeddings = batch()
-    others, known, _ = references()
-    excluded = np.zeros((10, 7), bool)
-    excluded[:, 4:] = True
-    loss = make(case)
-    alone = loss.between(labels, embeddings, others[:4], known[:4])
-    found = loss.between(labels, embeddings, others, known, excluded=excluded)
-    assert_equal(found, alone)
 
 
 @every_pair_case

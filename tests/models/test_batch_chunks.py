@@ -75,7 +75,23 @@ def trained(learner, epochs=2, batch_size=24):
     return fitted.history["loss"], values
 
 
-def assert_chunks_are_whole(case, **compiled):
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [
+        ("proxies+memory+anchors+xml", {}),
+        pytest.param("pairs+zsr", {}, marks=pytest.mark.slow),
+        pytest.param(
+            "proxy loss", {"jit_compile": True}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "proxies+memory+anchors+xml",
+            {"jit_compile": False},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=str,
+)
+def test_chunks_take_the_steps_of_the_whole_batch(case, options):
     # JAX rounds to float32, and the ridge fit of cross-batch learning takes
     # rounding further from step to step: one step there.
     steps, tolerance = {"epochs": 1, "batch_size": 48}, 2e-5
@@ -83,31 +99,10 @@ def assert_chunks_are_whole(case, **compiled):
         keras.config.set_dtype_policy("float64")
         steps, tolerance = {}, 1e-9
     whole = trained(make_learner(case, 1), **steps)
-    found = trained(make_learner(case, 4, **compiled), **steps)
+    found = trained(make_learner(case, 4, **options), **steps)
     np.testing.assert_allclose(found[0], whole[0], rtol=tolerance)
     for value, target in zip(found[1], whole[1], strict=True):
         np.testing.assert_allclose(value, target, atol=tolerance)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        "proxies+memory+anchors+xml",
-        pytest.param("pairs+zsr", marks=pytest.mark.slow),
-        pytest.param("proxy loss", marks=pytest.mark.slow),
-    ],
-)
-def test_chunks_take_the_steps_of_the_whole_batch(case):
-    assert_chunks_are_whole(case)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "jit_compile"),
-    [("proxy loss", True), ("proxies+memory+anchors+xml", False)],
-)
-def test_compiled_it_takes_the_same_steps_in_chunks(case, jit_compile):
-    assert_chunks_are_whole(case, jit_compile=jit_compile)
 
 
 def test_batch_norm_sees_a_chunk_and_its_averages_move_with_each():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_gsp.ops.transport import partial_transport, selection_probabilities
+from keras_gsp.ops.transport import partial_transport
 from tests.compiled import not_on_jax
 from tests.gradients import central_differences, gradients, weighted_sum
 from tests.ops import transport_oracle as oracle
@@ -137,17 +137,6 @@ def test_gradient_equals_central_differences_also_at_ties(double_precision):
         strict=True,
     ):
         np.testing.assert_allclose(found, expected, atol=2e-9)
-
-
-@not_on_jax
-def test_small_ratio_tends_to_softmax_over_features():
-    costs = oracle.ball_costs(0, 8, 20).astype("float32")
-    chosen, _ = selection_probabilities(
-        ops.logsumexp(-5.0 * costs, axis=-2), 1e-6
-    )
-    weights = chosen / ops.sum(chosen)
-    expected = ops.softmax(ops.logsumexp(-5.0 * costs, axis=-2))
-    np.testing.assert_allclose(weights, expected, rtol=1e-4)
 
 
 @not_on_jax

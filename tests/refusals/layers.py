@@ -38,7 +38,6 @@ OUT_OF_RANGE = {
     "OptimalTransportPooling": {"num_clusters": [0]},
     "SOLARPooling": {"power": [0.5]},
     "SimPooling": {"power": [0.5]},
-    "SmoothedMatchKernelPooling": {"kernel_size": [2]},
     "WELDONPooling": {"num_largest": [0], "num_smallest": [True]},
 }
 OTHERS = {
@@ -67,6 +66,10 @@ def of_another_rank(shape, other):
     layer = layers.CBAMPooling(2)
     layer.build(shape)
     layer(np.ones(other))
+
+
+def of_shape(shape, mask=None, kind=layers.AverageMaxPooling):
+    kind()(np.ones(shape), mask=None if mask is None else np.ones(mask, bool))
 
 
 def of_values(shape):
@@ -126,6 +129,16 @@ ROWS += [
         (("WELDONPooling", 3, (2, 2, 6)), "Received: 2 features"),
         (("OptimalTransportPooling", 12, (2, 12, 6)), "12 features"),
         (("OptimalTransportPooling", 6, (2, 12, 6), HALF), "more features"),
+    ),
+    (layers.CroWPooling().build, ((None, 4, 4, None),), "channels of the fea"),
+    *rows(
+        of_shape,
+        (((2, 6),), r"Received: shape \("),
+        (((2, 3, 4, 5, 6),), r"Received: shape \("),
+        (((2, 4, 3, 6), (2, 4, 3)), "feature map takes none"),
+        (((2, 12, 6), (1, 12)), r"mask of shape \(1, 12\)"),
+        # It has a call of its own.
+        (((2, 12, 6), (2, 1), layers.GeneralizedSumPooling), r"\(2, 1\)"),
     ),
     (layers.ClassProxies(3).build, ((None, None),), "embedding_size"),
     (layers.ClassEmbeddings(5, 3), (np.array([0, 5]),), r"\[0, 5\)"),

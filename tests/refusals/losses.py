@@ -104,7 +104,6 @@ ROWS += [
         losses.MatryoshkaLoss,
         ((PAIR, (4, 4)), "`sizes` must"),
         ((PAIR, (4, 0)), "`sizes` must"),
-        ({"loss": PAIR, "weights": (1, 0)}, "`weights` must be 4 positive"),
         ((losses.ZeroShotLoss(),), "`loss` must be a pair loss"),
     ),
     (losses.MatryoshkaLoss(PAIR), ([0, 1], np.eye(2, 8)), "embedding size, 8"),

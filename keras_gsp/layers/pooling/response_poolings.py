@@ -1,10 +1,7 @@
 """Poolings weighted by the responses themselves: CroW and HOW."""
 
-from typing import Any
-
 from keras import ops
 
-from keras_gsp._checks import check_count
 from keras_gsp._tensor import Tensor
 from keras_gsp.layers.pooling.feature_pooling import (
     WeightedPooling,
@@ -79,11 +76,8 @@ class SmoothedMatchKernelPooling(WeightedPooling):
     .. math:: \text{pooled} = \frac{1}{n} \sum_j \text{sg}(|f_j|)
         \, \tilde f_j
 
-    where :math:`\tilde f` is the average over a square of neighbors inside
-    the map and sg stops the gradient. Tokens are not smoothed.
-
-    Args:
-        kernel_size: side of the square on feature maps, odd. Default 3.
+    where :math:`\tilde f` is the average over a square of 3 x 3 neighbors
+    inside the map and sg stops the gradient. Tokens are not smoothed.
 
     Input, output, mask and errors: see `FeaturePooling`.
 
@@ -103,23 +97,14 @@ class SmoothedMatchKernelPooling(WeightedPooling):
     takes_maps = True
     pools_first = True
 
-    def __init__(self, kernel_size: int = 3, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_count(kernel_size=kernel_size)
-        if kernel_size % 2 == 0:
-            raise ValueError(
-                f"`kernel_size` must be odd. Received: {kernel_size=}."
-            )
-        self.kernel_size = kernel_size
-
     def pool(self, features: Tensor, kept: Tensor) -> Tensor:
         flat = flat_features(features)
         weights = self.shares(features, kept)[..., None]
-        if len(features.shape) == 4 and self.kernel_size > 1:
+        if len(features.shape) == 4:
             flat = flat_features(
                 ops.average_pool(
                     features,
-                    self.kernel_size,
+                    3,
                     strides=1,
                     padding="same",
                     data_format="channels_last",

@@ -159,20 +159,6 @@ def test_gradient_equals_differences(ratio, power, double_precision):
 
 
 @not_on_jax
-def test_adapt_covers_the_features():
-    generator = np.random.default_rng(0)
-    centers = 0.9 * np.eye(6)[:4]
-    features = centers[generator.integers(0, 4, (30, 9))]
-    features = features + 0.01 * generator.normal(size=features.shape)
-    layer = GeneralizedSumPooling(4)
-    layer.adapt(features.astype("float32"))
-    distances = np.linalg.norm(
-        np.asarray(layer.prototypes)[:, None] - centers, axis=-1
-    )
-    assert sorted(distances.argmin(axis=1)) == [0, 1, 2, 3]
-
-
-@not_on_jax
 def test_affine_costs_match_mapped_features_and_pool_them_as_they_are():
     features = features_of((3, 20, 6))
     layer = GeneralizedSumPooling(7, 0.3, 8.0, use_affine_costs=True)

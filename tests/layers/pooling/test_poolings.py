@@ -106,12 +106,7 @@ def test_every_pooling_has_a_row_and_defaults():
 
 
 @not_on_jax
-@pytest.mark.parametrize(
-    "policy",
-    ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)],
-)
-def test_all_are_saved_with_a_mask(policy, tmp_path):
-    keras.config.set_dtype_policy(policy)
+def test_all_are_saved_with_a_mask(tmp_path):
     inputs = keras.Input((None, CHANNELS))
     masked = keras.layers.Masking()(inputs)
     model = keras.Model(inputs, {n: built(n)(masked) for n in POOLINGS})
@@ -124,15 +119,10 @@ def test_all_are_saved_with_a_mask(policy, tmp_path):
     padded = features_of((2, TOKENS, CHANNELS))
     padded[:, 8:] = 0.0
     expected = model(padded[:, :8])
-    # A graph computes the eager values. Half precision rounds to 8 or 11 bits.
-    tolerance = 1e-4 if policy == "float32" else 0.02
+    # A graph computes the eager values.
     for name, found in loaded.predict(padded, verbose=0).items():
         np.testing.assert_allclose(
-            np.asarray(found, "float32"),
-            ops.cast(expected[name], "float32"),
-            rtol=tolerance,
-            atol=0.1 * tolerance,
-            err_msg=name,
+            found, expected[name], rtol=1e-4, atol=1e-5, err_msg=name
         )
 
 
@@ -242,19 +232,19 @@ def test_pooling_weights_are_maps_that_sum_to_one(name):
         ("CroWPooling", {}),
         ("DELFPooling", {}),
         ("GeneralizedSumPooling", {}),
-        ("SmoothedMatchKernelPooling", {"kernel_size": 1}),
+        ("SmoothedMatchKernelPooling", {}),
     ],
 )
 def test_pooling_weights_are_those_of_a_call(name, arguments):
     """The pooled vector is a multiple of sum_j v_j f_j of positive features."""
     layer = getattr(layers, name)(**arguments)
-    features = np.abs(features_of((2, 4, 3, CHANNELS)))
+    features = np.abs(features_of((2, 12, CHANNELS)))
     pooled = np.asarray(layer(features))
     weights = np.asarray(layer.pooling_weights(features))
-    factors = pooled / (weights.reshape(2, 4, 3, 1) * features).sum((1, 2))
+    factors = pooled / (weights.reshape(2, 12, 1) * features).sum(1)
     np.testing.assert_allclose(factors / factors[:, :1], 1.0, rtol=1e-4)
     # Equal weights would not do.
-    wrong = pooled / features.mean((1, 2))
+    wrong = pooled / features.mean(1)
     assert np.abs(wrong / wrong[:, :1] - 1.0).max() > 1e-3
 
 
@@ -322,21 +312,3 @@ def test_half_precision_rounds_only_inputs_and_outputs(name):
         expected = ops.cast(exact(ops.cast(features, "float32")), compute)
         pooled, expected = (ops.cast(x, "float32") for x in (pooled, expected))
         np.testing.assert_allclose(pooled, expected, rtol=0.01)
-
-
-@not_on_jax
-@every_pooling
-def test_wrong_inputs_are_refused(name):
-    layer, maps = made(name), (2, 4, 3, CHANNELS)
-    with pytest.raises(ValueError, match="channels of the features must be"):
-        layer.build((None, 4, 4, None))
-    for shape, mask, message in (
-        ((2, 6), None, r"Received: shape \("),
-        ((2, 3, 4, 5, 6), None, r"Received: shape \("),
-        (maps, maps[:3], "feature map takes none"),
-        ((2, TOKENS, CHANNELS), (2, 1), r"mask of shape \(2, 1\)"),
-        ((2, TOKENS, CHANNELS), (1, TOKENS), r"mask of shape \(1, 12\)"),
-    ):
-        options = {} if mask is None else {"mask": np.ones(mask, "bool")}
-        with pytest.raises(ValueError, match=message):
-            made(name)(features_of(shape), **options)
