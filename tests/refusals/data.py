@@ -60,9 +60,9 @@ def listed(*lines):
     data.ImageSet.from_csv(path)
 
 
-def decided(*rows, columns="path,decision,label"):
+def decided(*rows):
     path = pathlib.Path("decisions.csv")
-    path.write_text("\n".join([columns, *map(",".join, rows)]))
+    path.write_text("\n".join(["path,decision,label", *map(",".join, rows)]))
     data.image_folder(folder(), decisions=path)
 
 
@@ -92,30 +92,22 @@ ROWS = [
     *rows(
         sampled,
         (([0, 1] * 2, 3), "2 classes.*=3"),
-        (([],), "Received: 0 classes"),
-        ({"classes": 0}, "classes_per_batch=0"),
         ({"samples": 0}, "samples_per_class=0"),
         ({"seed": "a"}, "seed='a'"),
     ),
     *rows(
         batches,
         ({"augment": "random"}, "augment='random'"),
-        ({"labels": [0]}, r"\(2,\).*Received: shape \(1,\)"),
-        ({"images": PIXELS.astype("float32")}, "float32"),
         ({"images": ["a"], "preprocessing": None}, "file names, with a"),
         ({"augment": "side"}, "shorter_side=None"),
-        ({"batch_size": 0}, "batch_size=0"),
         ({"images": data.ImageSet([0], "a", paths="a")}, "left out"),
     ),
     (data.image_folder, (".",), "no image at any depth"),
     (data.image_folder, ("nowhere",), "nowhere"),
-    (lambda: data.image_folder(folder()).of_each_class(0), (), "count=0"),
-    (data.ImageSet.from_csv, ("nowhere.csv",), "nowhere.csv"),
     *rows(
         listed,
         (("file,label", "a/0.jpg,a"), "columns path and label"),
         (("path,label",), "0 rows"),
-        (("path,label", "a/0.jpg,"), "line 2"),
         (("path,label", "a/0.jpg,a", "a/9.jpg,a"), "1 of 2 missing.*9.jpg"),
         ((BOXES, "a/0.jpg,a,1,2,3,"), "a number in"),
         ((BOXES, "a/0.jpg,a,0,0,.6,.8"), "pixels.*.6"),
@@ -128,7 +120,6 @@ ROWS = [
         ((FIRST, FIRST), "one decision for an image"),
         (ALL, "an image to keep"),
     ),
-    (decided, {"columns": "path,label"}, "columns path, decision and label"),
     (
         lambda: data.image_folder(folder(), decisions="gone.csv"),
         (),

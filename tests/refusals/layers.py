@@ -4,42 +4,8 @@ import numpy as np
 
 from keras_gsp import layers
 from keras_gsp.layers.embedding_normalization import EmbeddingNormalization
-from tests.refusals._rows import out_of_range, rows
+from tests.refusals._rows import every_argument, out_of_range, rows
 
-OUT_OF_RANGE = {
-    "ClassEmbeddings": {"num_classes": [0], "embedding_size": [0]},
-    "ClassProxies": {"num_classes": [2.5], "proxies_per_class": [0]},
-    "EmbeddingMemory": {"capacity": [0], "warmup_steps": [-1]},
-    "PrototypeHistogram": {
-        "num_prototypes": [0],
-        "inverse_temperature": [-1],
-        "affinity": ["cosine"],
-    },
-    "Whitening": {"size": [0], "shrinkage": [1.5], "normalization": ["l"]},
-    "AttentionPooling": {"num_queries": [0]},
-    "CBAMPooling": {"reduction": [0], "kernel_size": [4]},
-    "DELFPooling": {"hidden_size": [0]},
-    "EfficientProbingPooling": {"projection_size": [0]},
-    "GSoPPooling": {"attention_size": [0]},
-    "GeneralizedMaxPooling": {"ridge": [0.0]},
-    "GeneralizedMeanPooling": {"power": [0.9]},
-    "GeneralizedSumPooling": {
-        "num_prototypes": [2.5],
-        "transport_ratio": [0.0],
-        "inverse_temperature": [0],
-        "power": [0.5],
-    },
-    "NetVLADPooling": {"num_clusters": [0], "projection_size": [1.5]},
-    "OTKPooling": {
-        "num_references": [0],
-        "num_iterations": [0],
-        "inverse_temperature": [0],
-    },
-    "OptimalTransportPooling": {"num_clusters": [0]},
-    "SOLARPooling": {"power": [0.5]},
-    "SimPooling": {"power": [0.5]},
-    "WELDONPooling": {"num_largest": [0], "num_smallest": [True]},
-}
 OTHERS = {
     "ClassEmbeddings": {"num_classes": 5, "embedding_size": 3},
     "ClassProxies": {"num_classes": 4},
@@ -83,17 +49,17 @@ def remember(capacity, labels):
 
 
 CLASSES = np.arange(60) % 8
-NAN = np.where(np.eye(60, 6), np.nan, 1.0)
 HALF = np.arange(24).reshape(2, 12) % 12 < 6
 ROWS = [
-    row
-    for name, refused in OUT_OF_RANGE.items()
-    for row in out_of_range(
-        getattr(layers, name), refused, **OTHERS.get(name, {})
-    )
-]
-ROWS += [
+    *every_argument(layers, OTHERS),
     *out_of_range(EmbeddingNormalization, {"normalization": ["l1"]}),
+    *out_of_range(layers.CBAMPooling, {"kernel_size": [4], "reduction": [0]}),
+    *out_of_range(layers.ClassProxies, {"num_classes": [2.5, True]}),
+    *out_of_range(layers.NetVLADPooling, {"projection_size": [0]}),
+    *out_of_range(
+        layers.GeneralizedSumPooling,
+        {"transport_ratio": [0.0], "inverse_temperature": [0], "power": [0.9]},
+    ),
     *rows(
         layers.GeneralizedSumPooling,
         ({"transport_ratio": 1.0, "learn_ratio": True}, "below 1 with"),
@@ -109,11 +75,9 @@ ROWS += [
         ((mixed(6),), "`shrinkage` must be above 0.*5 degrees of freedom"),
         ((mixed(12), CLASSES[:12]), "4 degrees of freedom for 6"),
         ((mixed(60, 2),), "at least `size` columns.*size=3"),
-        ((NAN,), "must be finite.*6 of 60"),
         ((mixed(varying=2),), "at least 3.*Received: 2"),
         ((mixed(varying=5), CLASSES), "at least 6 directions. Received: 5"),
         ((mixed(), np.arange(60)), "num_classes=60 for 60 samples"),
-        ((mixed(), np.arange(5)), "one entry for each"),
     ),
     (layers.PrototypeHistogram(7), (np.ones((2, 4)),), r"shape \(2, 4\)"),
     (of_values, ((3, 19, 6),), "`values` must have the shape"),
@@ -142,11 +106,9 @@ ROWS += [
     ),
     (layers.ClassProxies(3).build, ((None, None),), "embedding_size"),
     (layers.ClassEmbeddings(5, 3), (np.array([0, 5]),), r"\[0, 5\)"),
-    (layers.ClassEmbeddings(5, 3), ([0.5, 1.0],), "whole numbers"),
     *rows(
         remember,
         ((3, [0] * 4), "=3.*Received: batch=4"),
-        ((6, [0.5] * 4), "must be whole numbers"),
         ((6, [0] * 3), "`labels` and `embeddings`"),
     ),
     (layers.EmbeddingMemory(6).build, ((4, 2, 3),), "must have shape"),

@@ -57,25 +57,18 @@ def compiled(loss, proxies=None, memory=None):
     learner(proxies=proxies, memory=memory).compile("sgd", loss=loss)
 
 
-def trained(labels=24, sample_weight=None):
-    model = learner()
-    model.compile("sgd", loss=PAIR, run_eagerly=True)
-    images = np.zeros((24, 16, 16, 3))
-    model.train_on_batch(images, np.arange(labels) // 4, sample_weight)
-
-
-def chunked(chunks, active=None):
+def trained(chunks=1, active=None, sample_weight=None):
     options = {"name": "active", "activity_regularizer": active}
     layer = keras.layers.Conv2D(8, 2, strides=2, **options)
     model = learner(encoder(layer=layer), batch_chunks=chunks)
     model.compile("sgd", loss=PAIR, run_eagerly=True)
-    model.train_on_batch(np.zeros((24, 16, 16, 3)), np.arange(24) // 4)
+    images = np.zeros((24, 16, 16, 3))
+    model.train_on_batch(images, np.arange(24) // 4, sample_weight)
 
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 5)).astype("float32")
 CODES = np.repeat(np.arange(4), 2)
 NAMES = np.array(["ant", "bee", "cat", "dog"])[CODES]
-NAN = np.where(CODES == 3, np.nan, CODES)
 
 
 def fitted(labels=CODES, parts="", how="fit", data=None, unbatched=False):
@@ -124,13 +117,8 @@ def pooled():
 
 
 def patches(*others):
-    return keras.Sequential(
-        [
-            keras.Input((4, 4, 3)),
-            keras.layers.Reshape((6, 8)),
-            *others,
-        ]
-    )
+    layers = keras.Input((4, 4, 3)), keras.layers.Reshape((6, 8)), *others
+    return keras.Sequential(layers)
 
 
 def masked_patches():
@@ -212,18 +200,14 @@ ROWS = [
     ),
     *rows(
         build,
-        ({"embedding_size": 0}, "embedding_size=0"),
-        ({"normalization": "max"}, "normalization='max'"),
         ({"prefix_tokens": 1}, "need tokens"),
         (TWO_HISTOGRAMS, "Only one of"),
-        ({"lora_rank": 0}, "`lora_rank` must be"),
         ({"lora_rank": 99}, "lora_rank=99.*Lower it"),
         ((pooled,), "without its top.*backbone.get_layer"),
         ((keras.Sequential,), "must be a built Keras model"),
     ),
     *rows(
         functools.partial(build, patches),
-        ({"prefix": "cut"}, "prefix='cut'"),
         ({"prefix_tokens": -1}, "prefix_tokens=-1"),
         ({"prefix_tokens": 7}, "prefix_tokens=7, tokens of sh"),
         ({"grid_shape": (0, 2)}, "rows=0"),
@@ -238,30 +222,23 @@ ROWS = [
         initialize,
         ((pictures(), None), "layers named"),
         ((pictures(), 7), "7 dimensions, 6 channels, 40 images"),
-        ((pictures() * np.nan,), "must be finite"),
-        (((pictures(), np.arange(40)),), "num_classes=40 for 40"),
     ),
     *rows(
         proxy_optimizer,
         (({"prototypes": 1e-2},), "'prototypes'.*encoder/kernel"),
         (({"proxies": 1, "class_proxies/proxies": 2},), "/proxies' twice"),
-        (({"proxies": 1e-2}, "adam"), "Received: optimizer="),
         (({"proxies": 1e-2}, SCALED), "Received: optimizer="),
     ),
     (models.truncate_encoder, (encoder(), 9), "truncate_to=9"),
-    (trained, (23,), "23"),
     (trained, {"sample_weight": np.ones(24)}, "no sample weights"),
-    (chunked, (5,), "multiple of `batch_chunks=5`"),
-    (chunked, (2, "l2"), "activity regularizers.*'active'"),
+    (trained, (5,), "multiple of `batch_chunks=5`"),
+    (trained, (2, "l2"), "activity regularizers.*'active'"),
     *rows(
         fitted,
-        ((NAN,), "NaN"),
         ((CODES + 1, "proxies"), "num_classes=4.*Received: 4"),
         ((NAMES, "proxies"), "num_classes=4.*Received: .*'ant'"),
         # A code of its own for each batch would join classes in a memory.
         ((NAMES, "memory", "train_on_batch"), "unique"),
-        ((CODES * 2**32, "", "test_on_batch"), "unique"),
-        ((CODES + 1, "proxies", "train_on_batch"), "num_classes=4"),
         ({"data": tensors((IMAGES, NAMES))}, "Received: .*string"),
         ({"data": tensors({"image": IMAGES})}, r"keys \['image'\]"),
         ({"data": tensors((IMAGES, CODES)), "unbatched": True}, r"batch\(64"),

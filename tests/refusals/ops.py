@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from keras_gsp import layers
 from keras_gsp.ops import (
     class_disjoint_halves,
     greedy_k_center,
@@ -20,23 +19,11 @@ def transport(costs=COSTS, ratio=0.5, sharpness=5.0):
 
 
 ROWS = [
-    *(
-        (greedy_k_center, (POOL, POOL[:1], count), f"num_centers={count}")
-        for count in (0, 6)
-    ),
-    (
-        greedy_k_center,
-        (POOL, np.zeros((1, 3)), 1),
-        "same size. Received: 2 and 3",
-    ),
-    *(
-        (transport, {"ratio": ratio}, r"in \(0, 1\].*Received")
-        for ratio in (0.0, 1.5, float("nan"))
-    ),
-    *(
-        (transport, {"sharpness": value}, "`inverse_temperature` must be")
-        for value in (0.0, float("inf"))
-    ),
+    (greedy_k_center, (POOL, POOL[:1], 0), "num_centers=0"),
+    (greedy_k_center, (POOL, POOL[:1], 6), "num_centers=6"),
+    (greedy_k_center, (POOL, np.zeros((1, 3)), 1), "same size.*2 and 3"),
+    (transport, {"ratio": float("nan")}, r"in \(0, 1\].*Received"),
+    (transport, {"sharpness": float("inf")}, "`inverse_temperature` must be"),
     (transport, (COSTS[0],), r"shape \(3,\)"),
     (class_disjoint_halves, ([4, 4], 0), "two classes.*labels=.4"),
     (class_disjoint_halves, (np.ones((2, 3)), 0), r"shape \(2, 3\)"),
@@ -48,10 +35,4 @@ ROWS = [
             (np.ones((2, 1), bool), "`first_half`.*Received"),
         )
     ),
-    (
-        layers.EmbeddingMemory(4),
-        (np.ones((2, 3), "float32"), [1, 2**32 + 1]),
-        "32 bits.*4294967297",
-    ),
-    (layers.ClassEmbeddings(3, 2), (["a", "b"],), "be numbers.*strings"),
 ]
