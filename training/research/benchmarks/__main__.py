@@ -3,9 +3,7 @@
 import subprocess
 import sys
 
-BENCHMARKS = (
-    "digits pooling losses reading search step_share large_gallery".split()
-)
+BENCHMARKS = "digits pooling losses reading search step_share".split()
 
 
 def main() -> None:

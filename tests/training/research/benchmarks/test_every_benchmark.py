@@ -13,7 +13,6 @@ from keras_gsp.losses.metric_loss import MetricLoss
 from training.research import report
 from training.research.benchmarks import (
     digits,
-    large_gallery,
     losses,
     pooling,
     search,
@@ -25,8 +24,7 @@ from training.research.report import run_measurement
 
 RUNS = {
     digits: ["a plain product", "GSP, sharp", "a row from itself"],
-    large_gallery: ["faiss, codes", "memory to search, GB"],
-    search: ["faiss Flat", "ExactIndex", "plain product"],
+    search: ["faiss Flat", "plain product", "memory to search, GB"],
     pooling: [pooling.UNIT, "gap", pooling.OURS],
     losses: ["ContrastiveLoss", "ProxyNCALoss", "pytorch-metric-learning"],
     step_share: ["ResNet50", "GSP, compiled by XLA", "ZSR", "XML"],
