@@ -54,21 +54,24 @@ def started(encoders, **options):
     return upgrade(index, *encoders, DATA, **options)
 
 
-def test_maps_learn_the_relation_of_two_spaces():
+def test_a_map_is_near_the_rotation_and_the_least_squares():
     rng = np.random.default_rng(0)
     source, new = rng.normal(size=(2, 400, 5))
     rotation = np.linalg.qr(rng.normal(size=(6, 6)))[0][:5]
-    space_map = fitted_map("procrustes", source, source @ rotation)
-    np.testing.assert_allclose(space_map(new), new @ rotation, atol=1e-5)
-    # A map onto fewer numbers scales what it keeps.
-    smaller = fitted_map("procrustes", source, source[:, :3])
-    assert smaller(new).shape == (400, 3)
-    weights = rng.normal(size=(5, 3))
-    target = source @ weights + 2
-    found = fitted_map("ridge", source, target)(new)
-    np.testing.assert_allclose(found, new @ weights + 2, atol=0.3)
+    space_map = fitted_map(source, 3 * source @ rotation, 0.3)
+    np.testing.assert_allclose(space_map(new), 3 * new @ rotation, atol=1e-5)
+    # The gradient of both penalties is zero.
+    target = source @ rng.normal(size=(5, 3)) + rng.normal(size=(400, 3))
+    weights = fitted_map(source, target, 0.7).weights
+    left, _, right = np.linalg.svd(source.T @ target, full_matrices=False)
+    turned = source @ (left @ right)
+    scale = (turned * target).sum() / (turned * turned).sum()
+    penalty = 0.7 * np.square(source).sum() / 5
+    slope = source.T @ (source @ weights - target)
+    pull = penalty * (scale * left @ right - weights)
+    np.testing.assert_allclose(slope, pull, rtol=1e-6)
     unit = target / np.linalg.norm(target, axis=1, keepdims=True)
-    lengths = np.linalg.norm(fitted_map("ridge", source, unit)(new), axis=1)
+    lengths = np.linalg.norm(fitted_map(source, unit, 0.3)(new), axis=1)
     np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)  # on the sphere
 
 

@@ -74,8 +74,6 @@ class GalleryIndex(SearchIndex):
         dataset: Any,
         *,
         ids: Any = None,
-        batch_size: int = 64,
-        attributes: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Self:
         """Embeds a data set and indexes it.
@@ -88,17 +86,16 @@ class GalleryIndex(SearchIndex):
                 image files are cut as the encoder expects.
             ids: one id for each image, in order. `None`: those of
                 `image_batches`, names of files or positions.
-            batch_size: images embedded at once when arrays are given.
-            attributes: as for the class.
             **options: the other keyword arguments of the class.
 
         Raises:
             ValueError: images that are cut in another way than the encoder
                 expects, or files and an encoder without `Preprocessing`.
         """
+        attributes = options.pop("attributes", None)
         index = cls(**options)
-        preprocessing, dataset = _cut_alike(encoder, dataset, batch_size)
-        batches = LabeledBatches(dataset, "dataset", batch_size)
+        preprocessing, dataset = _cut_alike(encoder, dataset)
+        batches = LabeledBatches(dataset, "dataset", 64)
         ids = getattr(dataset, "ids", None) if ids is None else ids
         index.add(*encoded(encoder, batches), ids, attributes)
         index.preprocessing = preprocessing
@@ -407,7 +404,7 @@ class ExactIndex(GalleryIndex):
     kind = "exact"
 
 
-def _cut_alike(encoder, dataset, batch_size):
+def _cut_alike(encoder, dataset):
     """How images are cut, and the data set to embed."""
     own = preprocessing_of(encoder)
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
@@ -419,8 +416,6 @@ def _cut_alike(encoder, dataset, batch_size):
                     "with `preprocessing=gsp.data.Preprocessing(...)`, or give "
                     "`gsp.data.image_batches(...)`. Received: file names."
                 )
-            dataset = image_batches(
-                images, labels, preprocessing=own, batch_size=batch_size
-            )
+            dataset = image_batches(images, labels, preprocessing=own)
     given = getattr(dataset, "preprocessing", None)
     return agreed({"encoder": own, "dataset": given}), dataset

@@ -205,8 +205,8 @@ class MilvusIndex(SearchIndex):
                 raise
 
     def _send(self, rows, columns):
-        size = self.embedding_size
-        columns = fitted(rows, columns, size, self._dtypes)
+        columns = fitted(rows, columns, self.embedding_size, self._dtypes)
+        size = rows.shape[1]
         for values in columns.values():
             # A letter has up to four bytes, as many as a number.
             size += max(map(len, values)) if values.dtype == object else 2

@@ -347,7 +347,7 @@ def test_builds_from_an_encoder_and_a_data_set(kind):
     images, labels = random_rows(21, 4), np.arange(21) % 3
     ids = [f"{i}.jpg" for i in range(21)]
     encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
-    index = kind.from_encoder(encoder, (images, labels), ids=ids, batch_size=4)
+    index = kind.from_encoder(encoder, (images, labels), ids=ids)
     embeddings = encoder.predict(images, verbose=0)
     found = index.search(embeddings, k=1)
     assert found.ids[:, 0].tolist() == ids
