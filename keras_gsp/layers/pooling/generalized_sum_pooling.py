@@ -60,7 +60,7 @@ class GeneralizedSumPooling(FeaturePooling):
             Default 0.3. Use less for images with a small subject.
         inverse_temperature: sharpness of the transport, positive, for costs
             (distances) in [0, 2]. Default 20.0; the paper has 5.0. In clutter
-            40 to 80 are better.
+            take 40 to 80.
         power: exponent of a generalized mean of the weighted features, at
             least 1. Default 1.0: the weighted sum. Above 1, weighted features
             are clipped below at 1e-6, as in GeM.
