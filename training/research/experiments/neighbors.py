@@ -1,6 +1,6 @@
 """What does a gallery gain that knows its own neighbors?
 
-    python -m training.research.experiments.neighbors --data-dirs birds.zip emoji.zip omniglot.zip cifar.zip --backbone-weights FILE --cache FOLDER
+    python -m training.research.experiments.neighbors --data-dirs birds.zip emoji.zip omniglot.zip cifar.zip --backbone-weights FILE
 
 Two folds of classes, each searched alone; a fifth of the photographs of each class are
 queries that no gallery has. What is fitted or trained saw the other fold alone. Raw rows
@@ -80,8 +80,6 @@ class Settings(CommandSettings):
     """Steps that a head and a network are trained."""
     backbone_weights: Path | None = None
     """Weights of MobileNetV2; random by default."""
-    cache: Path | None = None
-    """Folder that keeps the embeddings."""
     rows: tuple[int, ...] = (10_000, 100_000, 1_000_000)
     """Sizes of the galleries that are timed."""
 
@@ -99,15 +97,6 @@ def network(settings: Settings, size: int) -> keras.Model:
             layer.trainable = False
     scale = keras.layers.Rescaling(1 / 127.5, offset=-1)
     return keras.Sequential([keras.Input((size, size, 3)), scale, backbone])
-
-
-def kept(function: Callable, file: Path | None) -> dict[str, np.ndarray]:
-    """What a function returns, from a file if it is there."""
-    if file is None:
-        return function()
-    if not file.exists():
-        np.savez(file, **function())
-    return dict(np.load(file))
 
 
 def embedded(settings: Settings, number: int) -> dict[str, np.ndarray]:
@@ -344,8 +333,7 @@ def measure(settings: Settings) -> Any:
     sources["letters"] = partial(letters, settings)
     gains, searched = [], {}
     for name, source in sources.items():
-        file = settings.cache and settings.cache / f"{name}.npz"
-        rows = kept(source, file)
+        rows = source()
         labels, fold = rows.pop("labels"), rows.pop("fold")
         for made, values in rows.items():
             # The other fold of what was fitted to this one chooses nothing.

@@ -51,7 +51,7 @@ from training.research.report import (
     gain_text,
     run_measurement,
 )
-from training.runs.raw_baseline import SHRINKAGES, pooled
+from training.runs.raw_baseline import pooled, whitenings
 
 KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
 SMALL_LETTERS = {
@@ -246,20 +246,19 @@ class Looks:
 
     def whitened(self, pooling: str, looks: list[dict]) -> list[dict]:
         """Both looks after learned whitening of the first, to 128 numbers."""
-        labels, best = self.task.labels, (-1.0, looks)
-        train = pooled(self.maps["train"])[pooling]
-        size = min(128, train.shape[1], len(train) - 1)
-        for shrinkage in SHRINKAGES:
-            layer = gsp.layers.Whitening(size, shrinkage=shrinkage)
-            layer.adapt(train, labels["train"])
-            white = [
-                each(lambda x, f=layer: np.asarray(f(x)), x) for x in looks
-            ]
-            validated = scores(white[0]["validation"], labels["validation"])
-            best = max(
-                (validated["map_at_r"], white), best, key=lambda pair: pair[0]
-            )
-        return best[1]
+        labels = self.task.labels
+        rows: dict[Any, Any] = {
+            (n, s): x for n, look in enumerate(looks) for s, x in look.items()
+        }
+        rows["train"] = pooled(self.maps["train"])[pooling]
+        forms = whitenings(self.task.network, rows, labels["train"])
+        white = max(
+            (white for _, white in forms),
+            key=lambda white: scores(
+                white[0, "validation"], labels["validation"]
+            )["map_at_r"],
+        )
+        return [{s: white[n, s] for s in look} for n, look in enumerate(looks)]
 
     def features(self, images: np.ndarray) -> np.ndarray:
         """Feature maps, float16."""

@@ -15,7 +15,7 @@ whitening, with 95 % intervals over classes, each of which is tested once.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ from training.research.report import (
 from training.runs.raw_baseline import pooled
 
 BEST, WHITENED = "best pooling", "learned whitening"
-LDA = "LDA, scikit-learn"
-FORMS = "PCA", "PCA whitening", WHITENED, LDA, "Koo-Fu"
+LDA, KOO_FU = "LDA, scikit-learn", "Koo-Fu"
+FORMS = "PCA", "PCA whitening", WHITENED, LDA, KOO_FU
 SCORES = {"untrained": "untrained", "map_at_r": "MAP@R"}
 SCORES |= {"precision_at_1": "P@1"}
 
@@ -116,59 +116,25 @@ def fold_sides(
     }
 
 
-def closed_forms(
-    rows: np.ndarray, labels: np.ndarray, size: int, shrinkages: Sequence[float]
-) -> dict[str, dict[float, tuple[np.ndarray, np.ndarray]]]:
-    """Mean and kernel of each form, by shrinkage.
-
-    One decomposition serves all shrinkages, which change eigenvalues alone.
-    Whitening is that of `gsp.layers.Whitening`.
-    """
-    from scipy.linalg import eigh
-
+def koo_fu(
+    rows: np.ndarray, labels: np.ndarray, size: int, shrinkage: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and kernel; one direction fewer than classes."""
     rows = rows.astype("float64")
     mean = rows.mean(axis=0)
-    classes, codes, counts = np.unique(
+    _, codes, counts = np.unique(
         labels, return_inverse=True, return_counts=True
     )
-    sums = np.zeros((len(classes), rows.shape[1]))
-    np.add.at(sums, codes, rows)
-    means = sums / counts[:, None]
+    means = np.stack(
+        [rows[codes == n].mean(axis=0) for n in range(len(counts))]
+    )
     residuals = rows - means[codes]
-    total = np.cov(rows.T)
-    within = residuals.T @ residuals / len(rows)
-    variances, directions = np.linalg.eigh(total)
-    inner, basis = np.linalg.eigh(within)
-    turned = basis.T @ total @ basis
-    between = np.sqrt(counts)[:, None] * (means - mean) @ basis
-    largest = len(inner) - size, len(inner) - 1
-
-    def pca(shrinkage):
-        scale = _shrunk(variances, shrinkage) ** -0.5
-        return (directions * scale)[:, ::-1][:, :size]
-
-    def learned(shrinkage):
-        scale = _shrunk(inner, shrinkage) ** -0.5
-        leading = eigh(
-            scale[:, None] * turned * scale, subset_by_index=largest
-        )[1]
-        return basis * scale @ leading
-
-    def koo_fu(shrinkage):
-        scale = _shrunk(inner, shrinkage) ** -0.5
-        leading = np.linalg.svd(between * scale, full_matrices=False)[2]
-        return basis * scale @ leading[: min(size, len(classes) - 1)].T
-
-    forms = {"PCA whitening": pca, WHITENED: learned, "Koo-Fu": koo_fu}
-    kernels = {
-        name: {shrinkage: (mean, form(shrinkage)) for shrinkage in shrinkages}
-        for name, form in forms.items()
-    }
-    return {"PCA": {1.0: (mean, pca(1.0))}} | kernels
-
-
-def _shrunk(variances, shrinkage):
-    return (1.0 - shrinkage) * variances + shrinkage * variances.mean()
+    within, basis = np.linalg.eigh(residuals.T @ residuals / len(rows))
+    within = (1.0 - shrinkage) * within + shrinkage * within.mean()
+    kernel = basis * within**-0.5
+    between = np.sqrt(counts)[:, None] * (means - mean) @ kernel
+    leading = np.linalg.svd(between, full_matrices=False)[2]
+    return mean, kernel @ leading[: min(size, len(counts) - 1)].T
 
 
 def discriminants(
@@ -182,6 +148,19 @@ def discriminants(
         solver="eigen", shrinkage=shrinkage, n_components=count
     ).fit(rows, labels)
     return rows.mean(axis=0), analysis.scalings_[:, :count]
+
+
+def closed_form(
+    name: str, rows: np.ndarray, labels: np.ndarray, size: int, shrinkage: float
+) -> Callable[[np.ndarray], np.ndarray]:
+    """A form that is fitted to rows: from features to embeddings."""
+    if name in (LDA, KOO_FU):
+        fit = discriminants if name == LDA else koo_fu
+        mean, kernel = fit(rows, labels, size, shrinkage)
+        return lambda features: (features - mean) @ kernel
+    layer = gsp.layers.Whitening(size, shrinkage=shrinkage)
+    layer.adapt(rows, labels if name == WHITENED else None)
+    return lambda features: np.asarray(layer(features))
 
 
 def fold_rows(
@@ -208,16 +187,10 @@ def fold_rows(
     methods = {"average": score(rows["average"]), BEST: validated(rows)}
     best = methods[BEST]["chosen"]
     fitted = rows[best][sides["train"]], labels[sides["train"]]
-    kernels = closed_forms(*fitted, size, shrinkages)
-    kernels[LDA] = {
-        shrinkage: discriminants(*fitted, size, shrinkage)
-        for shrinkage in shrinkages
-        if LDA in forms
-    }
     for name in forms:
         candidates = {
-            shrinkage: (rows[best] - mean) @ kernel
-            for shrinkage, (mean, kernel) in kernels[name].items()
+            shrinkage: closed_form(name, *fitted, size, shrinkage)(rows[best])
+            for shrinkage in ((1.0,) if name == "PCA" else shrinkages)
         }
         methods[name] = validated(candidates)
     return methods | {"classes": labels[sides["test"]]}

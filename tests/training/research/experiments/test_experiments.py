@@ -20,7 +20,6 @@ from training.research.pages import pages
 from training.research.report import Table, read_record, run_measurement
 from training.runs.raw_baseline import POOLINGS
 
-WHITENED = whitening.WHITENED
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cache")]
 
 
@@ -130,27 +129,18 @@ def test_photographs_are_looked_at_twice(tmp_path, monkeypatch):
     assert [bool(row[-1]) for row in alone["rows"]] == [False, True] * 2
 
 
-def test_closed_forms_are_those_of_the_package_and_of_scikit_learn():
+def test_koo_fu_keeps_the_directions_of_the_other_forms():
+    """Nearly without shrinkage."""
     from scipy.linalg import subspace_angles
 
     labels = np.repeat(np.arange(9), 12)
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(9, 24))[labels] + 2 * rng.normal(size=(108, 24))
-    forms = whitening.closed_forms(rows, labels, 8, (0.3,))
-    for name, classes in (("PCA whitening", None), (WHITENED, labels)):
-        layer = gsp.layers.Whitening(8, shrinkage=0.3)
-        layer.adapt(rows, classes)
-        mean, kernel = forms[name][0.3]
-        unit = keras.utils.normalize((rows - mean) @ kernel)
-        expected = np.asarray(layer(rows))
-        np.testing.assert_allclose(
-            unit @ unit.T, expected @ expected.T, atol=1e-5
-        )
-    # Nearly without shrinkage Koo-Fu keeps the directions of the others.
-    forms = whitening.closed_forms(rows, labels, 8, (1e-9,))
-    kernel = forms["Koo-Fu"][1e-9][1]
+    layer = gsp.layers.Whitening(8, shrinkage=1e-9)
+    layer.adapt(rows, labels)
+    _, kernel = whitening.koo_fu(rows, labels, 8, 1e-9)
     for other in (
-        forms[WHITENED][1e-9][1],
+        np.asarray(layer.kernel),
         whitening.discriminants(rows, labels, 8, 1e-9)[1],
     ):
         assert subspace_angles(kernel, other).max() < 1e-3
