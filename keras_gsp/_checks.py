@@ -106,17 +106,6 @@ def check_same_size(
         )
 
 
-def check_seed(seed: int | None) -> int | None:
-    """Returns `seed`, or raises `TypeError` unless it is an int or `None`."""
-    if seed is not None and not isinstance(seed, int):
-        raise TypeError(
-            f"`seed` must be an int or None. Received: seed={seed!r}. To "
-            "draw from a `SeedGenerator`, pass "
-            "`first_half=class_disjoint_halves(labels, generator)`."
-        )
-    return seed
-
-
 def concrete_value(tensor: Tensor) -> np.ndarray | None:
     """Returns a tensor as a NumPy array, or `None` while it is being traced."""
     if isinstance(tensor, bool | int | float | np.ndarray | np.generic):

@@ -112,30 +112,11 @@ def label_numbers(
     return codes, values
 
 
-def host_numbers(labels: Any, ignored: int | None = None) -> Any:
-    """Returns labels as int32 numbers; tensors as they are."""
-    return label_numbers(labels, ignored)[0] if is_host(labels) else labels
-
-
-def numbered_together(
-    labels: Any, other_labels: Any, ignored: int | None = None
-) -> tuple[Any, Any]:
-    """Returns two arrays of labels as int32 numbers that agree.
-
-    Where one is a tensor, the other must have numbers of 32 bits.
-    """
-    if not (is_host(labels) and is_host(other_labels)):
-        return batch_labels(labels), batch_labels(other_labels)
-    labels, others = joined_labels(labels, other_labels)
-    numbers = label_numbers(np.concatenate([labels, others]), ignored)[0]
-    return numbers[: len(labels)], numbers[len(labels) :]
-
-
 def joined_labels(
     labels: Any,
     other_labels: Any,
-    names: tuple[str, str] = ("labels", "reference_labels"),
-    lengths: tuple[int | None, int | None] = (None, None),
+    names: tuple[str, str],
+    lengths: tuple[int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns two arrays of checked labels, of one type."""
     checked = checked_labels(labels, lengths[0], names[0])

@@ -11,7 +11,6 @@ from keras_gsp._labels import (
     checked_labels,
     label_codes,
     label_numbers,
-    numbered_together,
 )
 
 IDS = np.array([7, 2**32 + 1, 7, 1])
@@ -97,10 +96,6 @@ def test_numbers_of_32_bits_stay_and_what_is_ignored_is_no_code():
         assert len({first, ignored, second}) == 3
         numbers, _ = label_numbers(NAMES, ignored)
         assert ignored not in numbers and len(set(numbers.tolist())) == 3
-    ones, others = numbered_together(["b", "a"], ["a", "c", "b"])
-    assert ones.tolist() == [1, 0] and others.tolist() == [0, 2, 1]
-    with pytest.raises(TypeError, match="`labels` and `reference_labels` must"):
-        numbered_together(["b"], [1])
 
 
 def test_both_forms_of_a_name_are_one_label():

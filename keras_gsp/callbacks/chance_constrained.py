@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp._checks import check_count, check_not_negative
+from keras_gsp._embeddings import checked_embeddings
 from keras_gsp._encoding import embedding_of
 from keras_gsp._labeled_batches import batches_of, check_pair
 from keras_gsp._labels import batch_labels, host_array
@@ -249,11 +250,7 @@ class ChanceConstrainedProgramming(StepCounter):
         if waiting:
             embed()
         embeddings = np.concatenate(blocks).astype("float32")
-        if not np.isfinite(embeddings).all():
-            raise ValueError(
-                "The embeddings of the pool must be finite. Received: NaN or "
-                "infinity; the training has diverged."
-            )
+        embeddings = checked_embeddings(embeddings, "embeddings of the pool")
         shape = num_classes, pool_size, embeddings.shape[1]
         pool = np.zeros(shape, "float32")
         pool[tuple(np.transpose(places))] = embeddings
@@ -296,15 +293,11 @@ def _check_learner(learner, warmup_epochs):
             "ChanceConstrainedProgramming trains a `MetricLearner`. "
             f"Received: a {type(learner).__name__}."
         )
-    if learner.proxies is None:
-        raise ValueError(
-            "The learner must have proxies to alternate, `ClassProxies`. "
-            "Received: proxies=None."
-        )
     if learner.progress is None:
         raise ValueError(
-            "The learner must have anchors, for example anchor_weight=2e-4. "
-            f"Received: anchor_weight={learner.anchor_weight}."
+            "The learner must have `proxies` to alternate, `ClassProxies`, and "
+            "an `anchor_weight`, for example 2e-4. Received: proxies="
+            f"{learner.proxies}, anchor_weight={learner.anchor_weight}."
         )
     if warmup_epochs > 0 and "in_batch_weight" not in learner.loss.takes:
         raise ValueError(

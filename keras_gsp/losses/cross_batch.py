@@ -5,8 +5,8 @@ from typing import Any
 
 from keras import ops
 
-from keras_gsp._checks import check_positive, check_same_size, check_seed
-from keras_gsp._labels import host_numbers
+from keras_gsp._checks import check_integer, check_positive, check_same_size
+from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import Regularizer, StepParts
 from keras_gsp.ops.halves import given_or_drawn_halves
@@ -69,7 +69,8 @@ class CrossBatchLoss(Regularizer):
         check_positive(ridge=ridge)
         self.pair_loss = pair_loss
         self.ridge = ridge
-        self.seed = check_seed(seed)
+        check_integer(is_optional=True, seed=seed)
+        self.seed = seed
 
     def compute(
         self,
@@ -81,7 +82,7 @@ class CrossBatchLoss(Regularizer):
         """Returns the loss of a batch, a scalar: the sum over its two halves.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or strings.
+            labels: (batch,) or (batch, 1), integers of 32 bits.
             histograms: (batch, num_prototypes), rows that sum to 1.
             embeddings: (batch, embedding_size), fitted and expressed.
             first_half: (batch,), boolean, the samples of the first half; no
@@ -89,7 +90,7 @@ class CrossBatchLoss(Regularizer):
                 `class_disjoint_halves`, whose errors apply.
 
         Raises:
-            TypeError: labels that are neither integers nor strings,
+            TypeError: labels that are no numbers,
                 `first_half` not boolean, a proxy loss.
             ValueError: wrong shapes.
         """
@@ -99,7 +100,7 @@ class CrossBatchLoss(Regularizer):
                 "`MetricLearner` or `express`. Received: "
                 f"pair_loss={self.pair_loss!r}."
             )
-        labels = flat_labels(host_numbers(labels))
+        labels = flat_labels(batch_labels(labels))
         labels = first_occurrences(labels)
         first_half = given_or_drawn_halves(labels, first_half, self.seed)
         parts = StepParts(labels=labels, embeddings=embeddings)

@@ -11,11 +11,10 @@ from keras_gsp._checks import (
     check_integer,
     check_interval,
     check_same_size,
-    check_seed,
     check_shape,
     known_to_differ,
 )
-from keras_gsp._labels import host_numbers, numbered_together
+from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import (
     MetricLoss,
@@ -70,8 +69,8 @@ class PairLoss(MetricLoss):
             is in float32 at least, whatever the policy.
 
     Raises:
-        TypeError: `seed` is not an int.
-        ValueError: unknown `normalization` or `miner`.
+        ValueError: unknown `normalization` or `miner`; a `seed` or
+            `ignore_class` that is no integer.
 
     Example:
 
@@ -99,7 +98,7 @@ class PairLoss(MetricLoss):
     ) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self.normalization = check_normalization(normalization)
-        check_integer(is_optional=True, ignore_class=ignore_class)
+        check_integer(is_optional=True, ignore_class=ignore_class, seed=seed)
         if ignore_class is not None:
             check_interval(
                 "(-2147483648, 2147483647)", ignore_class=ignore_class
@@ -108,7 +107,7 @@ class PairLoss(MetricLoss):
             check_choice(*MINERS, None, miner=miner)
         self.ignore_class = ignore_class
         self.miner: Any = miner
-        self.seed = check_seed(seed)
+        self.seed = seed
 
     def __call__(
         self,
@@ -119,7 +118,7 @@ class PairLoss(MetricLoss):
         """Returns the loss of a batch.
 
         Args:
-            labels: (batch,) or (batch, 1), integers or strings.
+            labels: (batch,) or (batch, 1), integers of 32 bits.
             embeddings: (batch, embedding_size).
             sample_weight: (batch,), multiplies the term of its anchor.
 
@@ -127,10 +126,9 @@ class PairLoss(MetricLoss):
             Scalar, or (batch,) with `reduction=None`.
 
         Raises:
-            TypeError: labels that are neither integers nor strings.
+            TypeError: labels that are no numbers.
             ValueError: wrong shapes, an empty batch, fractions or NaN.
         """
-        labels = host_numbers(labels, self.ignore_class)
         labels, embeddings = self._checked(labels, embeddings)
         # Keras casts labels to float32, where large ids would collide.
         pairs = self._pairs_within(labels, embeddings)
@@ -168,13 +166,10 @@ class PairLoss(MetricLoss):
         Raises:
             TypeError, ValueError: as in `__call__`.
         """
-        labels, reference_labels = numbered_together(
-            labels, reference_labels, self.ignore_class
-        )
         labels, embeddings = self._checked(labels, embeddings)
         references = ops.convert_to_tensor(reference_embeddings)
         check_shape(SHAPE, reference_embeddings=references)
-        reference_labels = flat_labels(reference_labels)
+        reference_labels = flat_labels(batch_labels(reference_labels))
         names = ("reference_labels", "reference_embeddings")
         check_same_size(reference_labels, references, names)
         names = ("embeddings", "reference_embeddings")
@@ -237,7 +232,7 @@ class PairLoss(MetricLoss):
         raise NotImplementedError
 
     def _checked(self, labels, embeddings):
-        labels = flat_labels(labels)
+        labels = flat_labels(batch_labels(labels))
         embeddings = ops.convert_to_tensor(embeddings)
         check_shape(SHAPE, embeddings=embeddings)
         check_same_size(labels, embeddings)

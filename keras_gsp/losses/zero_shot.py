@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_gsp._checks import check_positive, check_same_size, check_seed
+from keras_gsp._checks import check_integer, check_positive, check_same_size
 from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.losses.metric_loss import Regularizer, StepParts
@@ -64,7 +64,8 @@ class ZeroShotLoss(Regularizer):
         check_positive(ridge=ridge, scale=scale)
         self.ridge = ridge
         self.scale = scale
-        self.seed = check_seed(seed)
+        check_integer(is_optional=True, seed=seed)
+        self.seed = seed
 
     def compute(
         self,

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_gsp._checks import check_same_size, check_shape, require
-from keras_gsp._labels import host_numbers
+from keras_gsp._labels import batch_labels
 from keras_gsp._tensor import Tensor
 from keras_gsp.ops.labels import first_occurrences, flat_labels
 
@@ -24,7 +24,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
     second part of the batch; both are class-disjoint only with its sampler.
 
     Args:
-        labels: (batch,) or (batch, 1), integers or strings.
+        labels: (batch,) or (batch, 1), integers of 32 bits.
         seed: int (the same draw in every call; TensorFlow draws others under
             XLA), `None` (a new draw from Keras's global generator) or
             `keras.random.SeedGenerator`. In a function compiled by JAX only a
@@ -34,7 +34,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
         (batch,), boolean: True in the first half.
 
     Raises:
-        TypeError: labels that are neither integers nor strings.
+        TypeError: labels that are no numbers.
         ValueError: fewer than two classes (`tf.errors.InvalidArgumentError`
             in a TensorFlow graph). XLA cannot raise it: there all samples are
             in the first half.
@@ -45,7 +45,7 @@ def class_disjoint_halves(labels: Tensor, seed: Seed) -> Tensor:
         first_half = gsp.ops.class_disjoint_halves(labels, seed=0)
         ```
     """
-    labels = flat_labels(host_numbers(labels))
+    labels = flat_labels(batch_labels(labels))
     first = first_occurrences(labels)
     first = require(
         first,

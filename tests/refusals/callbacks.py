@@ -73,7 +73,7 @@ ROWS = [
         pooled,
         (((IMAGES[:16], LABELS[:16]),), "none of 1 classes: 2"),
         (((IMAGES, LABELS - 1),), r"\[0, num_classes=3\).*-1"),
-        (((IMAGES * np.nan, LABELS),), "diverged"),
+        (((IMAGES * np.nan, LABELS),), "of the pool` must be finite"),
         ({"make": lambda: learner(proxies=None)}, "proxies=None"),
         ({"make": lambda: learner(anchor_weight=None)}, "_weight=None"),
         ({"make": plain, "loss": "mse"}, "Received: a Sequential"),
