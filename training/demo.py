@@ -5,13 +5,10 @@ symbols: with average pooling (GAP), with GSP, and with a second look at the
 window where GSP pooled (`gsp.models.TwoLooks`), first with the network's own
 features, then with a head trained on the windows. The letters and symbols that
 are scored were never seen. Ends with a table, an export, a search and a report.
-
-`make demo DEMO=--full` adds GSP + ZSR, the same fine-tuned, a longer run with a
-proxy loss, and three seeds. A demo that was stopped continues.
+A demo that was stopped continues.
 """
 
 import dataclasses
-import re
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -26,31 +23,20 @@ from training.runs.run_directory import RunDirectory, write_text
 from training.runs.scoring import load_encoder
 from training.runs.train_run import train_run
 
+# GSP takes few features, chosen sharply: a letter is a quarter of the canvas.
 METHODS: dict[str, dict[str, Any]] = {
     "GAP": {"pooling": "gap"},
-    "GSP": {"pooling": "gsp"},
-    "GSP+ZSR": {"pooling": "gsp", "regularizer": "zsr"},
+    "GSP": {
+        "pooling": "gsp",
+        "transport_ratio": 0.1,
+        "inverse_temperature": 40.0,
+    },
 }
-# Few features, chosen sharply: a letter is a quarter of the canvas.
-CLUTTER = {"transport_ratio": 0.1, "inverse_temperature": 40.0}
-# What each stage trains, and the learning rate of each method: the best of five
-# (factor 3) on validation letters with one seed, as in docs/results/clutter.md.
-STAGES: dict[str, dict[str, Any]] = {
-    "frozen": {"frozen": "all", "cache_features": True, "fall_share": 1.0},
-    "fine-tuned": {"fall_share": 0.25, "ramp_steps": 50},
-}
-RATES = {
-    "frozen": {"GAP": 6e-3, "GSP": 6e-3, "GSP+ZSR": 6e-3},
-    "fine-tuned": {"GAP": 9e-3, "GSP": 3e-3, "GSP+ZSR": 3e-3},
-}
-# The longer run that is not compared.
-LONGER = ("fine-tuned, ProxyNCA++", "GSP+ZSR", 0)
-# The runs that look twice: a letter fills a window of half the canvas.
-LOOKS, WINDOW, SIDE = ("frozen", "GSP"), 0.5, 24
+# A letter fills a window of half the canvas.
+WINDOW, SIDE = 0.5, 24
 SMOKE = {"steps": 20, "steps_per_evaluation": 20}
 NUM_QUERIES, NUM_SHOWN = 3, 5
 """Images that the export is searched with, and neighbors printed of each."""
-Key = tuple[str, str, int]  # stage, method and seed of a run
 MEASURES = ["map_at_r", "precision_at_1"]
 
 
@@ -60,50 +46,33 @@ class DemoCommand:
 
     runs: Path = Path("runs/demo")
     """Folder for everything that the demo makes."""
-    full: bool = False
-    """GSP + ZSR, fine-tuned networks and three seeds too."""
     smoke: bool = False
     """One training of 20 steps each: does it run at all?"""
 
     @property
-    def recipes(self) -> dict[Key, Recipe]:
-        """(stage, method, seed) -> recipe."""
+    def recipes(self) -> dict[str, Recipe]:
+        """The recipe of each method."""
         short = SMOKE if self.smoke else {}
-        seeds = 3 if self.full and not self.smoke else 1
-        recipes = {
-            (stage, method, seed): _recipe(stage, method, seed=seed, **short)
-            for stage in (STAGES if self.full else ["frozen"])
-            for method in (METHODS if self.full else ["GAP", "GSP"])
-            for seed in range(seeds if stage == "frozen" else 1)
-        }
-        if self.full:
-            recipes[LONGER] = _longer_recipe().with_(**short)
-        return recipes
+        return {method: _recipe(method, **short) for method in METHODS}
 
 
-def _recipe(stage, method, **settings):
-    """A cell of the comparison: contrastive loss, 800 steps of 16 x 4."""
-    own = {
+def _recipe(method, **settings):
+    """A row of the table: contrastive loss, 800 steps of 16 x 4.
+
+    The learning rate is the best of five (factor 3) on validation letters, for
+    both methods, as in docs/results/clutter.md.
+    """
+    common = {
         "backbone_weights": "characters",
+        "frozen": "all",
+        "cache_features": True,
         "loss_arguments": {"negative_margin": 0.3841},
         "steps": 800,
         "steps_per_evaluation": 100,
-        "learning_rate": RATES[stage][method],
+        "learning_rate": 6e-3,
+        "fall_share": 1.0,
     }
-    clutter = CLUTTER if method != "GAP" else {}
-    own |= clutter | METHODS[method] | STAGES[stage] | settings
-    return named("glyphs").with_(**own)
-
-
-def _longer_recipe():
-    return named(
-        "glyphs", loss="proxy-nca", pooling="gsp", regularizer="zsr"
-    ).with_(
-        backbone_weights="characters",
-        steps=1000,
-        steps_per_evaluation=100,
-        inverse_temperature=20.0,
-    )
+    return named("glyphs").with_(**common | METHODS[method] | settings)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -118,22 +87,18 @@ def run_demo(command: DemoCommand) -> None:
     # TensorFlow takes seconds to import: not for an error or for --help.
     from training.recipes.data import check_sources, load_splits
 
-    directories: dict[Key, RunDirectory] = {}
-    splits: dict[bool, Any] = {}
-    for key, recipe in command.recipes.items():
+    directories: dict[str, RunDirectory] = {}
+    features: Any = None
+    for method, recipe in command.recipes.items():
         check_sources(recipe)
-        # Images, or the frozen network's features of them.
-        is_cached = recipe.cache_features
-        if is_cached not in splits:
-            splits[is_cached] = load_splits(recipe)
-        name = re.sub(r"[^a-z0-9]+", "-", "-".join(map(str, key)).lower())
-        directories[key] = RunDirectory(folder / name)
-        label = ", ".join(map(str, key))
-        _train(recipe, splits[is_cached], directories[key], label)
-    if False not in splits:
-        splits[False] = load_splits(recipe.with_(cache_features=False))
-    images = splits[False].test
-    looks = second_looks(directories, splits[False])
+        # The frozen network's features of the images, of all methods.
+        features = features or load_splits(recipe)
+        run = RunDirectory(folder / f"frozen-{method.lower()}-0")
+        _train(recipe, features, run, method)
+        directories[method] = run
+    splits = load_splits(recipe.with_(cache_features=False))
+    images = splits.test
+    looks = second_looks(directories["GSP"], splits)
     table = results_table(directories, looks)
     write_text(folder / "results.md", table)
     print(
@@ -144,46 +109,40 @@ def run_demo(command: DemoCommand) -> None:
     write_demo_report(directories, folder)
     seconds = time.monotonic() - start
     print(f"{seconds:.0f} seconds in all. Everything is in {folder}/")
-    print("Next: make demo DEMO=--full")
 
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """A second look of some runs: name, last encoder, rows and scores."""
+    """A second look: name, encoder, rows of the test images and scores."""
 
     name: str
     encoder: Any
     rows: np.ndarray
-    scores: list[dict[str, Any]]
+    scores: dict[str, Any]
 
 
-def second_looks(directories: dict[Key, RunDirectory], splits: Any) -> list:
+def second_looks(run: RunDirectory, splits: Any) -> list[Look]:
     """Embeds the window where GSP pooled: not trained, and with a head."""
     import keras_gsp as gsp
     from training.recipes.learner import build_backbone
 
-    looks: dict[str, Look] = {}
-    for run in _runs_of(directories, LOOKS):
-        first, recipe = load_encoder(run), run.read_recipe()
-        whole = recipe.with_(cache_features=False)
-        raw = gsp.models.build_encoder(
-            build_backbone(whole, (SIDE, SIDE, 3)), embedding_size=None
-        )
-        options: dict[str, Any] = {"window": WINDOW, "combine": "second"}
-        finder = gsp.models.TwoLooks(first, raw, **options)
-        head = window_head(run, finder, recipe, splits)
-        for name, encoder in (
-            ("GSP's window, not trained", finder),
-            (
-                "GSP's window, a head",
-                gsp.models.TwoLooks(first, head, **options),
-            ),
-        ):
-            rows = encoder.predict(splits.test.images, verbose=0)
-            found = gsp.metrics.retrieval_scores(rows, splits.test.labels)
-            before = looks[name].scores if name in looks else []
-            looks[name] = Look(name, encoder, rows, [*before, found])
-    return [*looks.values()]
+    looks = []
+    first, recipe = load_encoder(run), run.read_recipe()
+    whole = recipe.with_(cache_features=False)
+    raw = gsp.models.build_encoder(
+        build_backbone(whole, (SIDE, SIDE, 3)), embedding_size=None
+    )
+    options: dict[str, Any] = {"window": WINDOW, "combine": "second"}
+    finder = gsp.models.TwoLooks(first, raw, **options)
+    head = window_head(run, finder, recipe, splits)
+    for name, encoder in (
+        ("GSP's window, not trained", finder),
+        ("GSP's window, a head", gsp.models.TwoLooks(first, head, **options)),
+    ):
+        rows = encoder.predict(splits.test.images, verbose=0)
+        scores = gsp.metrics.retrieval_scores(rows, splits.test.labels)
+        looks.append(Look(name, encoder, rows, scores))
+    return looks
 
 
 def window_head(
@@ -194,7 +153,7 @@ def window_head(
 
     directory = RunDirectory(run.path / "window")
     recipe = _recipe(
-        *("frozen", "GAP"),
+        "GAP",
         seed=recipe.seed,
         steps=recipe.steps,
         steps_per_evaluation=recipe.steps_per_evaluation,
@@ -245,7 +204,7 @@ def export_and_search(look: Look, images: Any, folder: Path) -> None:
 
 
 def write_demo_report(
-    directories: dict[Key, RunDirectory], folder: Path
+    directories: dict[str, RunDirectory], folder: Path
 ) -> None:
     """Writes the report of all trainings."""
     from training.report import ReportCommand, write_report
@@ -258,44 +217,25 @@ def write_demo_report(
 
 
 def results_table(
-    directories: dict[Key, RunDirectory], looks: list[Look]
+    directories: dict[str, RunDirectory], looks: list[Look]
 ) -> str:
-    """Markdown table, doing nothing first, the best row last.
-
-    Cells are the mean and deviation over seeds.
-    """
-    cells = dict.fromkeys((stage, method) for stage, method, _ in directories)
-    rows: list[Any] = [
-        [*cell, [run.read_scores() for run in _runs_of(directories, cell)]]
-        for cell in cells
-    ]
-    rows += [[LOOKS[0], look.name, look.scores] for look in looks]
-    rows.sort(key=lambda row: np.mean([one["map_at_r"] for one in row[2]]))
-    lines: list[list[str]] = [
-        ["network", "method", "MAP@R", "P@1", "seeds"],
-        ["---", "---", "---:", "---:", "---:"],
-    ]
-    raw = next(iter(directories.values())).read_scores()["raw"]
-    nothing = {"raw features": raw[raw["best"]], "whitened": raw["whitened"]}
+    """Markdown table, doing nothing first, the best row last."""
+    scores = {name: run.read_scores() for name, run in directories.items()}
+    raw = scores["GAP"]["raw"]
+    scores |= {look.name: look.scores for look in looks}
     rows = [
-        *([LOOKS[0], f"{k}, not trained", [v]] for k, v in nothing.items()),
-        *rows,
+        ("raw features, not trained", raw[raw["best"]]),
+        ("whitened, not trained", raw["whitened"]),
+        *sorted(scores.items(), key=lambda row: row[1]["map_at_r"]),
     ]
-    for stage, method, scores in rows:
-        spreads = [_spread([one[m] for one in scores]) for m in MEASURES]
-        lines.append([stage, method, *spreads, str(len(scores))])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def _runs_of(directories, cell):
-    return [run for key, run in directories.items() if key[:2] == cell]
-
-
-def _spread(values):
-    """Mean, and sample standard deviation of more than one value."""
-    if len(values) == 1:
-        return f"{values[0]:.3f}"
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    lines = [
+        "| network | method | MAP@R | P@1 |",
+        "| --- | --- | ---: | ---: |",
+    ]
+    for name, values in rows:
+        numbers = " | ".join(f"{values[measure]:.3f}" for measure in MEASURES)
+        lines.append(f"| frozen | {name} | {numbers} |")
+    return "\n".join(lines) + "\n"
 
 
 def _train(recipe, splits, directory, label):

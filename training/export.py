@@ -44,7 +44,7 @@ class Export:
     """Folder or archive of the data set; by default the run's."""
     truncate_to: Annotated[int | None, positive] = None
     """Leading coordinates of the embedding to keep, for runs with a
-    matryoshka_size; the MAP@R of the whole and of the part is written."""
+    matryoshka_size, which scores the parts."""
     license: str | None = None
     """License of the model, as hubs name it: apache-2.0, cc-by-4.0, ...; for
     the model card."""
@@ -102,8 +102,9 @@ def export_run(export: Export) -> None:
     recipe = directory.read_recipe().with_(cache_features=False)
     if export.data_dir is not None:
         recipe = recipe.with_(data_dir=export.data_dir)
-    whole = load_encoder(directory)
-    encoder = gsp.models.truncate_encoder(whole, export.truncate_to)
+    encoder = gsp.models.truncate_encoder(
+        load_encoder(directory), export.truncate_to
+    )
     batches.expected_preprocessing(recipe, encoder)  # agrees, or an error
     metadata = {"run": export.run.name, **directory.read_settings()}
     if export.license is not None:
@@ -114,35 +115,16 @@ def export_run(export: Export) -> None:
         "metadata": metadata,
         "overwrite": export.overwrite,
     }
-    splits: Any = None
-    if export.index != "none" or export.truncate_to is not None:
-        splits = load_splits(recipe, directory.read_classes())
-    if export.truncate_to is not None:
-        metadata["truncation"] = _truncation(export, recipe, whole, splits.test)
     if export.index == "none":
         gsp.retrieval.export_encoder(encoder, export.target, **options)
         return
+    splits = load_splits(recipe, directory.read_classes())
     gallery = splits.gallery or splits.test
     if export.images_per_class is not None:
         gallery = gallery.of_each_class(export.images_per_class)
     root = images_root(recipe.data_dir or ".")
     index = _index(export, recipe, encoder, splits, gallery, root)
     write_model(export.target, encoder, gallery, index, folder=root, **options)
-
-
-def _truncation(export, recipe, encoder, images):
-    """MAP@R of the whole embedding and of its leading part."""
-    import keras_gsp as gsp
-    from keras_gsp.models.encoder import normalization_of, truncated
-    from training.runs.scoring import embed
-
-    whole, size = embed(encoder, recipe, images), export.truncate_to
-    part = truncated(whole, size, normalization_of(encoder))
-    facts = {"embedding_size": whole.shape[1], "truncate_to": size}
-    for name, rows in (("whole", whole), ("part", part)):
-        found = gsp.metrics.retrieval_scores(rows, images.labels)
-        facts[f"map_at_r_of_{name}"] = float(found["map_at_r"])
-    return facts
 
 
 def _index(export, recipe, encoder, splits, gallery, root):
