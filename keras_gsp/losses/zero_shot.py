@@ -36,7 +36,7 @@ class ZeroShotLoss(Regularizer):
             0.05, the paper's.
         scale: multiplies the logits, positive. Default 1, as printed. The
             reference code has 9.5, with which the printed gains were made and
-            the regularizer has several times the share of the gradient.
+            the regularizer has about twice the share of the gradient.
             Neither is shown to be the better one: search it.
         seed: int (the same halves in every call) or `None` (new halves, from
             the global generator of Keras); not used with `first_half`.
