@@ -119,6 +119,12 @@ def readers() -> dict[str, Callable[[list[str], int], int]]:
             return sum(1 for _ in data)
 
         found["TensorFlow, not anti-aliased"] = by_tensorflow
+    with contextlib.suppress(ImportError):
+        from torchvision.io import decode_image
+        from torchvision.transforms.v2.functional import resize
+
+        size = [SIZE, SIZE]
+        found["torchvision"] = threads(lambda f: resize(decode_image(f), size))
     return found
 
 
