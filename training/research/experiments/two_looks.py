@@ -5,7 +5,8 @@
 
 A pooling with weights finds the subject; the box is cropped and embedded again
 (`gsp.models.TwoLooks`). By default letters among symbols: the network is
-pretrained on single characters and frozen, the box is the window of half the
+pretrained on single characters and frozen, seeds take turns with the kept ones
+(`docs/results/weights`), the box is the window of half the
 canvas with most pooled mass, `hit` the share of test images in whose letter's cell
 its middle lies, and the second look a head with average pooling, trained on crops. With
 `--data-dir`, photographs: MobileNetV2, frozen, folds over the classes; the box is the
@@ -40,7 +41,6 @@ from keras_gsp.retrieval.index.columns import blocks_of
 from training.datasets import glyphs
 from training.datasets.collage import load_pictures
 from training.pictures.pooling_weights import pooling_weights
-from training.recipes.glyph_network import CHARACTERS
 from training.recipes.learner import build_backbone
 from training.recipes.recipe import Recipe
 from training.research.experiments.heads import SIDES, best_head, head, scores
@@ -51,6 +51,7 @@ from training.research.report import (
     gain_text,
     run_measurement,
 )
+from training.research.studies import STUDIES
 from training.runs.raw_baseline import pooled, whitenings
 
 KEYS = "hit", "first", "second", "sum", "map_at_r", "precision_at_1"
@@ -100,8 +101,9 @@ class Task:
     classes_per_batch: int
 
 
-def letters(settings: Settings) -> Task:
-    """Letters among symbols, and a network that knows single characters."""
+def letters(settings: Settings, seed: int) -> Task:
+    """Letters among symbols; seeds take turns with the kept networks."""
+    kept = STUDIES["rivals"].kept
     sizes: Any = SMALL_LETTERS if settings.smoke else {}
     splits = glyphs.load(**sizes)
     boxes = {}
@@ -111,7 +113,7 @@ def letters(settings: Settings) -> Task:
         boxes[side] = np.concatenate([start, start + 0.5], 1)
     network = Recipe.of(
         backbone="glyph-cnn",
-        backbone_weights=None if settings.smoke else CHARACTERS,
+        backbone_weights=str(kept[seed % len(kept)]),
         frozen="all",
     )
     images, labels = (
@@ -335,7 +337,7 @@ def measure(settings: Settings) -> Iterator[Table]:
     runs, classes = [], []
     for seed in tqdm(settings.seeds, desc="seeds"):
         if settings.data_dir is None:
-            task = letters(settings)
+            task = letters(settings, seed)
         else:
             task = photographs(settings, seed % max(settings.folds, 2))
         runs.append(Looks(task, settings, seed).measure())
