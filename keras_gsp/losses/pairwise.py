@@ -127,7 +127,8 @@ class PairLoss(MetricLoss):
 
         Raises:
             TypeError: labels that are no numbers.
-            ValueError: wrong shapes, an empty batch, fractions or NaN.
+            ValueError: wrong shapes, an empty batch, fractions, NaN, larger
+                integers.
         """
         labels, embeddings = self._checked(labels, embeddings)
         # Keras casts labels to float32, where large ids would collide.
