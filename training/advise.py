@@ -82,6 +82,7 @@ class AdviseCommand:
         return base.with_(
             dataset=self.dataset,
             data_dir=self.data_dir,
+            corrupt_images="skip",
             crop_size=self.crop_size,
             steps=self.steps - self.steps % every,
             steps_per_evaluation=every,

@@ -325,6 +325,7 @@ def _curves(runs):
                     [line["step"] for line in lines],
                     [line[name] for line in lines],
                     color=PROTOTYPES[number % len(PROTOTYPES)],
+                    marker=".",
                     label=run.name,
                 )
         axis.legend(fontsize=9)

@@ -100,12 +100,15 @@ def test_few_classes_are_refused_before_weights_are_read(tmp_path, cache):
         advise.main(words)
 
 
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore", "always:.*unusable")
 def test_without_time_it_scores_raw_features_and_its_code_runs(
     tmp_path, cache, capsys
 ):
-    advise.main(command(tmp_path, **{"--minutes": 1e-3}))
+    words = command(tmp_path, **{"--minutes": 1e-3})
+    (tmp_path / "images" / "class 3" / "broken.png").write_bytes(b"no image")
+    advise.main(words)
     printed = capsys.readouterr().out
+    assert "note: 1 unusable images of images are left out" in printed
     assert printed.startswith("Reading ")
     assert "give --minutes 0.003" in printed
     page = (tmp_path / "advice" / "advice.md").read_text()
@@ -149,4 +152,5 @@ def test_the_command_of_a_trained_row_is_the_row():
     words = advise.training_command(AdviseCommand("a b"), recipe)
     assert words[3:6] == ["folder-features", "--data-dir", "a b"]
     options = dict(zip(words[6::2], words[7::2], strict=True))
+    assert options.pop("--corrupt-images") == "skip"
     assert options == {"--pooling": "gsp", "--learning-rate": "0.1"}
