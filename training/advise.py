@@ -13,22 +13,21 @@ it had no time for. The same command goes on from there.
 import contextlib
 import hashlib
 import json
-import shlex
 import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 
 from training.recipes.recipe import Recipe, named
 from training.recipes.settings import positive
-from training.runs.command_line import run_command
+from training.runs.command_line import is_list, run_command
 from training.runs.run_directory import write_text
 from training.runs.scoring import part_scores
 from training.runs.verdict import interval
-from training.train import changed_settings
+from training.train import changed_settings, command_of
 
 # With fewer, there are two classes to validate with.
 MIN_CLASSES = 12
@@ -56,9 +55,7 @@ class AdviseCommand:
     """Finds out what training would gain on a folder of images."""
 
     data_dir: str
-    """Folder or archive of images with one folder per class, or list file."""
-    dataset: Literal["folder", "csv"] = "folder"
-    """Layout of the data set, as for training.train."""
+    """Folder or archive of images with one folder per class, or CSV list."""
     minutes: Annotated[float, positive] = 10.0
     """Minutes after which it stops, the raw features' row at the least."""
     worth: Annotated[float, positive] = 1.0
@@ -80,7 +77,7 @@ class AdviseCommand:
         base = named("folder-features", backbone=self.backbone)
         every = max(1, self.steps // 4)
         return base.with_(
-            dataset=self.dataset,
+            dataset="csv" if is_list(self.data_dir) else "folder",
             data_dir=self.data_dir,
             corrupt_images="skip",
             crop_size=self.crop_size,
@@ -429,7 +426,7 @@ def next_step(advice: Advice) -> str:
     """
     command, best = advice.command, advice.best
     if best.recipe is not None:
-        return shlex.join(training_command(command, best.recipe))
+        return training_command(command, best.recipe)
     file = command.output / "encoder.keras"
     file.parent.mkdir(parents=True, exist_ok=True)
     best.encoder.save(file)
@@ -449,17 +446,14 @@ query = gsp.data.image_folder(photos).paths[0]
 print(retriever.search(query).ids)"""
 
 
-def training_command(command: AdviseCommand, recipe: Recipe) -> list[str]:
+def training_command(command: AdviseCommand, recipe: Recipe) -> str:
     """Returns the command that trains a recipe to its end."""
-    name: str = command.dataset
+    name: str = recipe.dataset
     if name == "folder" and recipe.cache_features:
         name = "folder-features"
-    words = ["python", "-m", "training.train", name]
-    words += ["--data-dir", command.data_dir]
-    for option, value in changed_settings(name, recipe).items():
-        if option not in TRIED:
-            words += ["--" + option.replace("_", "-"), str(value)]
-    return words
+    changed = changed_settings(name, recipe)
+    changed = {k: value for k, value in changed.items() if k not in TRIED}
+    return command_of(name, {"data_dir": command.data_dir} | changed)
 
 
 def page_of(advice: Advice, minutes: float) -> str:

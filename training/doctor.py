@@ -4,21 +4,25 @@ Lists images that cannot be read or are too small, copies, and class sizes.
 Exits with 1 if an image, or nearly the same one, is in two splits: the scores
 of unseen classes would then be wrong.
 
-A folder without class folders is examined as it is: groups of copies are
-listed, and with `--review` put on a page. Of labeled images,
-`--encoder` and `--review review.html` together also look for wrong labels,
-near duplicates, outliers and classes that are one, and writes a page on which
-to decide. The page saves `decisions.csv` for `--decisions`.
+`--review review.html` writes a page on which to decide on the copies; it saves
+`decisions.csv` for `--decisions`. With `--encoder` images are compared by their
+embeddings too: copies of a folder without class folders; of labeled images
+also wrong labels, outliers and classes that are one.
 """
 
-import shlex
 import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from training.runs.command_line import check_new, counted, run_command
+from training.runs.command_line import (
+    check_new,
+    counted,
+    is_list,
+    run_command,
+)
+from training.train import command_of
 
 LISTED = 5
 SUSPECTED = {
@@ -34,15 +38,12 @@ class DoctorCommand:
     """Examines a data set before training."""
 
     data_dir: str
-    """Folder or archive of images, with one folder per class; or a list."""
-    dataset: Literal["folder", "csv"] = "folder"
-    """A folder, or a list with the columns path and label."""
+    """Folder or archive of images, with one folder per class, or CSV list with
+    the columns path and label."""
     encoder: Path | None = None
-    """Run directory or .keras file of the encoder that compares the images;
-    for `review`."""
+    """Run directory or .keras file of the encoder that compares the images."""
     review: Path | None = None
-    """New HTML file on which to decide about suspicious images; of images with
-    classes they are found by `encoder`."""
+    """New HTML file on which to decide about suspicious images."""
     decisions: Path | None = None
     """Decisions that the page saved: images to drop, labels to change."""
 
@@ -56,44 +57,31 @@ def main(arguments: list[str] | None = None) -> None:
 def _examine(command):
     from tqdm import tqdm
 
-    from keras_gsp.data import ImageSet
     from training.datasets.inspection import inspect
+    from training.datasets.layout import images_root
+    from training.datasets.own_images import csv_splits, folder_splits
     from training.reports.review import write_review
 
     check_new(command, "review")
-    splits = _splits(command)
-    is_labeled = not isinstance(splits, ImageSet)
-    options = command.encoder, command.review
-    if is_labeled and (options[0] is None) != (options[1] is None):
-        raise ValueError(
-            "`encoder` and `review` of labeled images must come together. "
-            "Received: encoder={}, review={}.".format(*options)
-        )
-    found = inspect(splits, progress=partial(tqdm, desc="Looking at images"))
-    lines, sections, classes = list(_report(splits, found)), [], ["."]
+    images, root = _images(command), images_root(command.data_dir)
+    is_labeled, splits = images.num_classes > 1, images
+    if is_labeled:
+        read = csv_splits if is_list(command.data_dir) else folder_splits
+        splits = read(command.data_dir, decisions=command.decisions)
+    progress = partial(tqdm, desc="Looking at images")
+    found = inspect(splits, root, progress=progress)
+    lines = list(_report(splits, found))
     print(*lines, sep="\n")
-    if not is_labeled:
-        sections = [_groups(command, found)]
-    elif command.review is not None:
-        sections, classes = _suspects(command)
+    if is_labeled and command.encoder is not None:
+        sections = _suspects(command, images, root)
+    else:
+        sections = [_groups(command, found, root, is_labeled)]
     if command.review is not None:
         name = Path(command.data_dir).name
-        write_review(command.review, name, lines, sections, classes)
+        write_review(command.review, name, lines, sections, images.class_names)
         print(f"{command.review}: written; open it and decide")
     print(f"Next: {_next(command, found, is_labeled)}")
     return found.has_leak
-
-
-def _splits(command):
-    """Reads the data set; a folder without class folders is not split."""
-    from training.datasets.own_images import csv_splits, folder_splits
-
-    if command.dataset == "csv":
-        return csv_splits(command.data_dir, decisions=command.decisions)
-    images = _images(command)
-    if images.num_classes == 1:
-        return images
-    return folder_splits(command.data_dir, decisions=command.decisions)
 
 
 def _images(command):
@@ -101,18 +89,16 @@ def _images(command):
     import keras_gsp as gsp
 
     options: dict[str, Any] = {"decisions": command.decisions}
-    if command.dataset == "csv":
+    if is_list(command.data_dir):
         options["on_missing"] = "skip"
         return gsp.data.ImageSet.from_csv(command.data_dir, **options)
     return gsp.data.image_folder(command.data_dir, **options)
 
 
-def _groups(command, found):
-    """Prints the groups of copies; returns the section to decide on them."""
-    from training.datasets.layout import images_root
+def _groups(command, found, root, is_labeled):
+    """Returns the section of copies; prints those of a flat folder."""
     from training.reports.review import TITLES, group_cards
 
-    root = images_root(command.data_dir)
     groups = [group for part in found.copies.values() for group in part]
     if command.encoder is not None:
         import keras_gsp as gsp
@@ -122,18 +108,18 @@ def _groups(command, found):
             root, load_encoder(command.encoder)
         )
         groups = [list(group) for group in gsp.retrieval.duplicates(retriever)]
-    names = [" = ".join(group) for group in groups]
-    rest = " of near copies, the largest first"
-    print(*_listed(names, "group", rest), sep="\n")
+    if not is_labeled:
+        names = [" = ".join(group) for group in groups]
+        rest = " of near copies, the largest first"
+        print(*_listed(names, "group", rest), sep="\n")
     cards = [] if command.review is None else group_cards(groups, root)
     return TITLES["duplicates"], len(groups), cards
 
 
-def _suspects(command):
-    """Compares embeddings and prints what was found; sections and classes."""
+def _suspects(command, images, root):
+    """Compares embeddings and prints what was found; returns the sections."""
     import keras_gsp as gsp
     from keras_gsp._labeled_batches import encoded
-    from training.datasets.layout import images_root
     from training.reports.review import TITLES, suspect_cards
     from training.runs.scoring import load_encoder, load_preprocessing
 
@@ -144,21 +130,20 @@ def _suspects(command):
             "`build_encoder(..., preprocessing=...)`. Received: "
             f"{command.encoder}, which does not."
         )
-    images = _images(command).readable()
+    images = images.readable()
     # Few at once: photographs of many megapixels take much memory.
     batches = gsp.data.image_batches(
         images, preprocessing=expected, batch_size=16
     )
     embeddings = encoded(load_encoder(command.encoder), batches)[0]
     found = gsp.retrieval.suspects(embeddings, images.names)
-    root, sections = images_root(command.data_dir), []
-    cards = suspect_cards(images, embeddings, found, root)
+    cards, sections = suspect_cards(images, embeddings, found, root), []
     for kind, (noun, rest) in SUSPECTED.items():
         count, legends = len(getattr(found, kind)), cards[kind]
         names = [card["legend"] for card in legends]
         print(*_listed(names, noun, rest, count), sep="\n")
         sections.append((TITLES[kind], count, legends))
-    return sections, images.class_names
+    return sections
 
 
 def _next(command, found, is_labeled):
@@ -175,19 +160,15 @@ def _next(command, found, is_labeled):
             f"command{train} --decisions decisions.csv"
         )
     if not is_labeled:
-        page = "review.html"
-        words = ["python", "-m", "training.doctor", "--data-dir"]
-        return shlex.join([*words, command.data_dir, "--review", page])
-    given = {
-        "--data-dir": command.data_dir,
-        "--decisions": command.decisions,
-        "--corrupt-images": "skip" if found.unreadable else None,
-    }
-    words = ["python", "-m", "training.train", command.dataset]
-    for option, value in given.items():
-        if value is not None:
-            words += [option, str(value)]
-    return shlex.join(words)
+        return "this command with --review review.html"
+    settings: dict[str, Any] = {"data_dir": command.data_dir}
+    if command.decisions is not None:
+        settings["decisions"] = command.decisions
+    if found.unreadable:
+        settings["corrupt_images"] = "skip"
+    return command_of(
+        "csv" if is_list(command.data_dir) else "folder", settings
+    )
 
 
 def _report(splits, found):

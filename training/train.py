@@ -17,8 +17,22 @@ from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import score_lines
 from training.runs.train_run import run_settings, train_run
+from training.runs.verdict import better_untrained, has_gained
 
 LONGEST_NAME = 40
+# Poolings of raw features, as settings.
+RAW: dict[str, dict[str, Any]] = {
+    "average": {"pooling": "gap"},
+    "GeM 3": {"pooling": "gem"},
+    "GeM 5": {"pooling": "gem", "pooling_arguments": {"power": 5.0}},
+    "maximum": {"pooling": "gmp"},
+}
+# Settings on which features that are not trained depend.
+UNTRAINED = (
+    *("data_dir", "data_arguments", "corrupt_images", "decisions"),
+    *("crop_size", "resize", "backbone", "backbone_weights", "frozen"),
+    *("embedding_size", "classes_per_batch", "seed"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +135,35 @@ def listing() -> str:
     return "\n".join(lines)
 
 
+def command_of(name: str, settings: dict[str, Any]) -> str:
+    """Returns the command that trains a recipe with other settings."""
+    words = ["python", "-m", "training.train", name]
+    for setting, value in settings.items():
+        words.append("--" + setting.replace("_", "-"))
+        if isinstance(value, dict):
+            words += [f"{key}={json.dumps(x)}" for key, x in value.items()]
+        else:
+            words.append(str(value))
+    return shlex.join(words)
+
+
+def untrained_command(directory: RunDirectory, scores: dict) -> str:
+    """Returns the commands that export the better untrained features."""
+    recipe, raw = directory.read_recipe(), scores["raw"]
+    is_raw = better_untrained(raw) == "raw"
+    chosen = RAW[raw["best"]] | {
+        "steps": 0,
+        "projection_start": "random" if is_raw else "learned",
+    }
+    kept = {setting: getattr(recipe, setting) for setting in UNTRAINED}
+    plain = named(recipe.dataset).settings
+    kept = {k: value for k, value in kept.items() if value != plain[k]}
+    run = directory.path.with_name(f"{directory.path.name}-untrained")
+    place = {"runs": run.parent, "name": run.name}
+    export = shlex.join(["python", "-m", "training.export", str(run)])
+    return f"  {command_of(recipe.dataset, place | kept | chosen)}\n  {export}"
+
+
 def run_report(directory: RunDirectory, scores: dict) -> str:
     """Formats the scores of a finished run, next commands and the verdict."""
     word = shlex.quote(str(directory.path))
@@ -133,15 +176,18 @@ def run_report(directory: RunDirectory, scores: dict) -> str:
         f"  python -m training.export {word} --index exact",
     ]
     recipe = directory.read_recipe()
-    gain = scores["gain"]
-    is_better = scores["kept_step"] and gain is not None and gain["low"] > 0
+    is_better = has_gained(scores)
     if recipe.data_dir is not None and not is_better:
         where = shlex.quote(recipe.data_dir)
         lines.append(f"  python -m training.advise --data-dir {where}")
         if recipe.backbone_weights not in (None, "imagenet"):
             weights = shlex.quote(recipe.backbone_weights)
             lines[-1] += f" --backbone-weights {weights}"
-    return "\n".join([*lines, f"\n{scores['verdict']}"])
+    lines.append(f"\n{scores['verdict']}")
+    if scores["steps"] and scores["gain"] is not None and not is_better:
+        lines.append("These commands export them:")
+        lines.append(untrained_command(directory, scores))
+    return "\n".join(lines)
 
 
 def _train(name, command, options):

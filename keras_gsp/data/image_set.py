@@ -237,10 +237,10 @@ class ImageSet:
             if drawn != count:
                 moved = order[min(count, drawn) : max(count, drawn)]
                 warnings.warn(
-                    f"The names of {total} classes draw {drawn} for the first "
-                    f"side, not {count}, with seed={seed}. These change sides "
-                    "and may change again when classes come or go: "
-                    f"{[self.class_names[i] for i in moved[:5]]}.",
+                    f"{total} classes are split {count} to {total - count}, "
+                    f"not {drawn} to {total - drawn} as drawn by name: "
+                    f"{[self.class_names[i] for i in moved[:5]]} changed "
+                    "sides.",
                     stacklevel=2,
                 )
         sides = self.of_classes(order[:count]), self.of_classes(order[count:])

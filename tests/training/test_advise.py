@@ -1,6 +1,7 @@
 """Advice on a folder of images: what is tried, scored, said and refused."""
 
 import re
+import shlex
 import textwrap
 import time
 
@@ -149,7 +150,7 @@ def test_every_row_is_scored_on_the_same_images(tmp_path, cache, capsys):
 
 def test_the_command_of_a_trained_row_is_the_row():
     recipe = AdviseCommand("a b").recipe.with_(pooling="gsp", learning_rate=0.1)
-    words = advise.training_command(AdviseCommand("a b"), recipe)
+    words = shlex.split(advise.training_command(AdviseCommand("a b"), recipe))
     assert words[3:6] == ["folder-features", "--data-dir", "a b"]
     options = dict(zip(words[6::2], words[7::2], strict=True))
     assert options.pop("--corrupt-images") == "skip"

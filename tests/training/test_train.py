@@ -1,6 +1,7 @@
 """Training from the command line to the scores, on tiny colored noise."""
 
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -57,6 +58,11 @@ def finished(tmp_path_factory):
     return run
 
 
+@pytest.fixture
+def colors_as_glyphs(monkeypatch):
+    monkeypatch.setattr(glyphs, "load", lambda **_: SPLITS)
+
+
 def test_a_run_leaves_everything_in_its_directory(finished):
     names = {path.name for path in finished.path.iterdir()}
     written = (
@@ -75,6 +81,28 @@ def test_a_run_leaves_everything_in_its_directory(finished):
     assert len(raw["queries"]["whitened"]) == 12
     assert scores["untrained"]["val_map_at_r"] == first["val_map_at_r"]
     assert scores["verdict"] == verdict(scores)
+
+
+def test_a_run_that_gained_nothing_ends_with_the_command_of_what_is_better(
+    finished, colors_as_glyphs, tmp_path, capsys
+):
+    scores = finished.read_scores()
+    for gain in (0.1, -0.1):
+        scores["gain"] |= {"low": gain, "high": gain, "against": "raw features"}
+        scores["kept_step"], scores["raw"]["best"] = 2, "GeM 5"
+        for name, value in (("GeM 5", 0.9), ("whitened", 0.1)):
+            scores["raw"][name]["val_map_at_r"] = value
+        printed = train.run_report(finished, scores)
+        assert ("export them:" in printed) == (gain < 0)
+    *_, command, export = map(shlex.split, printed.splitlines())
+    assert export[3] == f"{finished.path}-untrained"
+    command[command.index("--runs") + 1] = str(tmp_path)
+    train.main(command[3:])
+    pooling = evaluate.load_encoder(tmp_path / "whole-untrained").get_layer(
+        "pooling"
+    )
+    assert pooling.power == 5.0
+    assert "Nothing was trained." in capsys.readouterr().out
 
 
 def test_the_saved_encoder_has_the_best_weights_and_their_scores(finished):
@@ -108,11 +136,6 @@ def test_a_killed_run_resumes_exactly(finished, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: 1e9)
     assert train_run(RECIPE, SPLITS, run) == finished.read_scores()
     assert history_of(run) == history_of(finished)
-
-
-@pytest.fixture
-def colors_as_glyphs(monkeypatch):
-    monkeypatch.setattr(glyphs, "load", lambda **_: SPLITS)
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ class Look:
 
 @dataclass
 class Inspection:
-    """Findings of `inspect` by image names, below the folder of all images.
+    """Findings of `inspect` by image names.
 
     `copies` maps where they are to groups of copies of one picture, identical
     or nearly so, the largest file of a group first.
@@ -66,12 +66,13 @@ class Inspection:
 
 def inspect(
     splits: RetrievalSplits | ImageSet,
+    root: Path,
     progress: Any = lambda rows, total: rows,
 ) -> Inspection:
     """Looks at every file of a data set and compares all of them.
 
-    An `ImageSet` is a collection that is not split. `progress` maps an
-    iterable to one that shows progress.
+    An `ImageSet` is a collection that is not split. Files are named below
+    `root`. `progress` maps an iterable to one that shows progress.
     """
     found = Inspection()
     paths: list[str] = []
@@ -81,8 +82,7 @@ def inspect(
         origins += [(side, name) for name in images.names]
     with ThreadPoolExecutor() as threads:
         looks = list(progress(threads.map(_look, paths), total=len(paths)))
-    folder = os.path.commonpath([os.path.dirname(path) for path in paths])
-    names = [os.path.relpath(path, folder) for path in paths]
+    names = [os.path.relpath(path, root) for path in paths]
     for look, name in zip(looks, names, strict=True):
         if look.problem is not None:
             found.unreadable[name] = look.problem

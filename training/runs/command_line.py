@@ -71,6 +71,11 @@ def check_new(command: Any, *names: str) -> None:
             raise FileExistsError(f"`{name}` must be new. Received: {path}.")
 
 
+def is_list(data_dir: str) -> bool:
+    """Whether images are those of a CSV list, not of a folder or archive."""
+    return data_dir.lower().endswith(".csv")
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things: "1 class", "2 classes"."""
     ending = "es" if noun.endswith("s") else "s"
@@ -79,13 +84,16 @@ def counted(count: int, noun: str) -> str:
 
 @contextlib.contextmanager
 def printed_notes() -> Iterator[None]:
-    """Prints each warning as one line, none of backends."""
+    """Prints each warning as one line, once, and none of backends."""
+    notes: set[str] = set()
+
+    def print_note(message, *_, **__):
+        if str(message) not in notes:
+            print(f"note: {message}")
+            notes.add(str(message))
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         warnings.filterwarnings("ignore", module="tensorflow|jax")
-        warnings.showwarning = _print_note
+        warnings.showwarning = print_note
         yield
-
-
-def _print_note(message, category, filename, lineno, file=None, line=None):
-    print(f"note: {message}")

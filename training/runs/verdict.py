@@ -26,10 +26,21 @@ def compared(
 
     if len(np.unique(classes)) < 2:
         return None
-    validation = {"raw": raw[raw["best"]], "whitened": raw["whitened"]}
-    better = max(validation, key=lambda name: validation[name]["val_map_at_r"])
+    better = better_untrained(raw)
     gain = paired_difference(queries, raw["queries"][better], classes)
     return {"against": DO_NOTHING[better], **gain}
+
+
+def better_untrained(raw: Mapping[str, Any]) -> str:
+    """Returns `raw` or `whitened`, whichever validates better."""
+    scores = {"raw": raw[raw["best"]], "whitened": raw["whitened"]}
+    return max(scores, key=lambda name: scores[name]["val_map_at_r"])
+
+
+def has_gained(scores: Mapping[str, Any]) -> bool:
+    """Whether a finished run is better than untrained features, for sure."""
+    gain = scores["gain"]
+    return bool(scores["kept_step"] and gain is not None and gain["low"] > 0)
 
 
 def interval(gain: Mapping[str, Any]) -> str:
@@ -65,9 +76,10 @@ def verdict(scores: Mapping[str, Any]) -> str:
         return f"{text}. Nothing was trained."
     if not kept:
         text += ". Training did not help: the encoder of step 0 is kept."
-        if best["val_map_at_r"] > scores["val_map_at_r"]:
-            text += " The raw features validate better: search with these."
-        return text
-    if scores["gain"] is None:
+    elif scores["gain"] is None:
         return f"{text}. One test class allows no comparison."
-    return f"{text}. {significance(scores['gain'])}"
+    else:
+        text += f". {significance(scores['gain'])}"
+    if has_gained(scores):
+        return text
+    return f"{text} Stay with the {DO_NOTHING[better_untrained(raw)]}."

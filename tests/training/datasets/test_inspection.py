@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def examined(folder):
-    return inspect(folder_splits(folder))
+    return inspect(folder_splits(folder), folder)
 
 
 def test_a_healthy_folder_has_nothing(folder):
@@ -96,7 +96,7 @@ def test_dark_and_clear_pictures_are_not_blank(tmp_path):
         ("a",),
         paths=(str(tmp_path / "deep.png"), str(tmp_path / "logo.png")),
     )
-    assert inspection.inspect(photos).blank == []
+    assert inspection.inspect(photos, tmp_path).blank == []
 
 
 def test_a_turned_photograph_is_compared_as_it_is_shown(folder):
@@ -119,7 +119,7 @@ def test_a_copy_of_a_query_in_the_gallery_is_a_leak(folder, tmp_path):
         lines.append(f"{file},{facts}")
     table = tmp_path / "list.csv"
     table.write_text("\n".join(lines))
-    found = inspect(csv_splits(table))
+    found = inspect(csv_splits(table), folder)
     groups = [["test/c/0.jpg", "test/d/8.jpg"]]
     assert found == Inspection(copies={LEAK: groups})
 
@@ -136,8 +136,11 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, capsys):
     assert found == "no leakage"
     assert shlex.split(line)[3:] == ["training.train", "folder", *arguments]
     picture(folder / "test/c/9.jpg", 0, size=(96, 80))
+    # The page needs no encoder.
+    page = folder.parent / "review.html"
     with pytest.raises(SystemExit) as caught:
-        doctor.main(arguments)
+        doctor.main([*arguments, "--review", str(page)])
     assert caught.value.code == 1
     printed = capsys.readouterr().out
     assert f"1 group of copies {LEAK}" in printed
+    assert "test/c/9.jpg, 96 x 80" in page.read_text()

@@ -54,5 +54,5 @@ def test_many_frames_of_one_scene_do_not_hide_a_leak(photos, monkeypatch):
     for file in photos.glob("*.*"):
         file.unlink()
     monkeypatch.setattr(inspection, "NEAREST", 1)
-    found = inspection.inspect(folder_splits(photos))
+    found = inspection.inspect(folder_splits(photos), photos)
     assert found.has_leak
