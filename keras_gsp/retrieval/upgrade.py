@@ -17,15 +17,13 @@ from keras_gsp._labeled_batches import (
 from keras_gsp.metrics.paired_difference import paired_difference
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
-from keras_gsp.retrieval.index.neighbors import nearest_of
+from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.search_index import Items, SearchIndex
 from keras_gsp.retrieval.index.search_recall import own_map_at_r
-from keras_gsp.retrieval.index.where import Where, as_list, is_selected
+from keras_gsp.retrieval.index.where import Where
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 
-# Neighbors that the old index is asked for at most; a limit of Milvus.
-MOST_ASKED = 16_000
-# Items that are embedded, and searchable, at once.
+# Items that are embedded at once.
 EMBEDDED = 256
 # Of leaving the rotation, as shares of the mean square of the coordinates, of
 # which one is chosen: ten points of MAP@R may lie between them.
@@ -112,15 +110,10 @@ def index_for_upgrade(
 
 @dataclasses.dataclass(frozen=True)
 class SpaceMap:
-    """Maps new embeddings x to x weights, of length 1 if `is_unit`.
-
-    With (a, b) = `line`, distance d to an old item becomes a + b d, at which a
-    new item is as likely to be of the query's class.
-    """
+    """Maps new embeddings x to x weights, of length 1 if `is_unit`."""
 
     weights: np.ndarray
     is_unit: bool = False
-    line: tuple[float, float] = (0.0, 1.0)
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """Maps embeddings (items, new size) to (items, old size)."""
@@ -133,10 +126,12 @@ class SpaceMap:
 class Upgrade(SearchIndex):
     """An index between two encoders, as `gsp.retrieval.upgrade` makes it.
 
-    Queries are mapped into the old space for the items that only the old index
-    has. Only `delete` changes the old index, which stays there as `old`.
+    Queries of the new encoder are mapped into the old space and searched in the
+    old index; distances, positions and matches are those there. Items that
+    come meanwhile are kept in both, those that go leave both.
 
     Attributes:
+        old: the index that is searched; `new`: what `embed` fills.
         certificate: MAP@R on classes that chose nothing: `old` (old queries,
             old items), `mapped` (new queries, old items), `new` (new queries,
             new items); `cost`, mapped less old, and `gain`, new less mapped,
@@ -158,9 +153,7 @@ class Upgrade(SearchIndex):
         self._encoder = encoder
         # From ids to embeddings and which of them could be read.
         self.embed_files: Callable[[np.ndarray], Any] = _without_files
-        self._match, self._space = new.match, new.space
-        # Ids that both have.
-        self._embedded_ids = np.intersect1d(old.ids(), new.ids())
+        self.max_neighbors, self._space = old.max_neighbors, new.space
 
     @property
     def embedding_size(self) -> int | None:
@@ -172,7 +165,7 @@ class Upgrade(SearchIndex):
         *,
         num_items: int | None = None,
     ) -> int:
-        """Embeds items in random order and returns how many are left.
+        """Embeds items into the new index and returns how many are left.
 
         After a kill, `upgrade` goes on from a saved or stored `new` index as
         `into`.
@@ -184,14 +177,14 @@ class Upgrade(SearchIndex):
             num_items: the most to embed; `None`: all.
         """
         check_count(is_optional=True, num_items=num_items)
-        ids = np.random.default_rng(0).permutation(self.left())[:num_items]
-        for block in blocks_of(ids, EMBEDDED):
+        for block in blocks_of(self.left()[:num_items], EMBEDDED):
             if load is None:
                 rows, is_read = self.embed_files(block)
                 rows, block = rows[is_read], block[is_read]
             else:
                 rows = self._embedded(load(block.tolist()))
-            self.upsert(rows, *self.old.items(block)[1:])
+            if len(block):
+                self.new.upsert(rows, *self.old.items(block)[1:])
         return len(self.left())
 
     def _embedded(self, images):
@@ -213,37 +206,28 @@ class Upgrade(SearchIndex):
         return self.new
 
     def left(self) -> np.ndarray:
-        """Returns the ids of items that only the old space has."""
-        return np.setdiff1d(self.old.ids(), self._embedded_ids)
+        """Returns the ids of items that only the old index has."""
+        return np.setdiff1d(self.old.ids(), self.new.ids())
 
     def delete(self, ids: Any) -> int:
         """Removes items from both indexes and returns their number."""
-        ids = as_list(ids)
-        removed = self.old.delete(ids) + self.new.delete(ids)
-        counted_twice = np.intersect1d(self._embedded_ids, ids)
-        self._embedded_ids = np.setdiff1d(self._embedded_ids, counted_twice)
-        return removed - len(counted_twice)
+        if len(self.new):
+            self.new.delete(ids)
+        return self.old.delete(ids)
 
     def count(self, where: Where | None = None) -> int:
-        both = len(self._embedded_ids)
-        if where and both:
-            _, labels, ids, attributes = self.old.items(self._embedded_ids)
-            columns = {"label": labels, "id": ids} | attributes
-            both = int(np.asarray(is_selected(where, columns)).sum())
-        new = self.new.count(where) if len(self.new) else 0
-        return self.old.count(where) + new - both
+        return self.old.count(where)
 
     def ids(self) -> np.ndarray:
-        return np.union1d(self.left(), self.new.ids())
+        return self.old.ids()
 
     def items(self, ids: Any) -> Items:
         """Returns items of the new space alone; see `SearchIndex.items`."""
         return self.new.items(ids)
 
     def _put(self, rows, columns):
+        self.old._put(self.space_map(rows), columns)
         self.new._put(rows, columns)
-        if len(moved := self.old.items(columns["id"])[2]):
-            self._embedded_ids = np.union1d(self._embedded_ids, moved)
 
     def _keep(self, name, value):
         setattr(self.new, name, value)
@@ -252,49 +236,19 @@ class Upgrade(SearchIndex):
     def _dtypes(self):
         return self.old._dtypes
 
-    def _found(self, *arguments):
-        return self._of_both("_found", *arguments)
+    def _nearest(self, queries, *filters):
+        rows = self.space_map(queries.reshape(-1, queries.shape[-1]))
+        rows = rows.reshape(*queries.shape[:2], -1)
+        return self.old._nearest(rows, *filters)
 
-    def _found_exactly(self, queries, k):
-        return self._of_both("_found_exactly", queries, k)
-
-    def _of_both(self, method, queries, k, *filters):
-        parts = [self._of_old(method, self.space_map(queries), k, *filters)]
-        if len(self.new):
-            near = getattr(self.new, method)(queries, k, *filters)
-            parts.insert(0, _columns(near))
-        distances, ids, labels, *groups = nearest_of(parts, min(k, len(self)))
-        return self._neighbors(distances, ids, labels, None, *groups)
-
-    def _of_old(self, method, queries, k, *filters):
-        """Distances, infinite for moved items, ids and labels."""
-        most = min(len(self.old), MOST_ASKED)
-        # Moved items take places among the neighbors.
-        asked = min(most, k + 2 * k * len(self._embedded_ids) // len(self.old))
-        while True:
-            near = getattr(self.old, method)(queries, asked, *filters)
-            is_left = np.isfinite(near.distances)
-            is_left &= ~np.isin(near.ids, self._embedded_ids)
-            # One less than asked for: an item was excluded.
-            is_short = (is_left.sum(axis=1) < k) & (near.counts >= asked - 1)
-            if asked == most or not is_short.any():
-                break
-            asked = min(most, 4 * asked)
-        intercept, slope = self.space_map.line
-        distances = np.maximum(intercept + slope * near.distances, 0)
-        return np.where(is_left, distances, np.inf), *_columns(near)[1:]
+    def _found_exactly(self, queries: np.ndarray, k: int) -> Neighbors:
+        return self.old.search_exactly(self.space_map(queries), k)
 
 
 def _without_files(ids):
     raise ValueError(
         "`load` must be given: the index knows no files. Received: load=None."
     )
-
-
-def _columns(near):
-    """Distances, ids, labels and, in a search by group, groups."""
-    columns = near.distances, near.ids, near.labels
-    return columns if near.groups is None else (*columns, near.groups)
 
 
 def fitted_map(
@@ -323,7 +277,7 @@ def fitted_map(
 def certified_map(
     old: np.ndarray, new: np.ndarray, labels: np.ndarray
 ) -> tuple[SpaceMap, dict[str, Any]]:
-    """Chooses, calibrates and certifies a map; see `Upgrade.certificate`.
+    """Chooses and certifies a map; see `Upgrade.certificate`.
 
     `old` (items, old size) and `new` (items, new size) are the same items.
     """
@@ -335,7 +289,6 @@ def certified_map(
 
     maps = {p: fitted_map(new[fit], old[fit], p)(new) for p in PENALTIES}
     best = max(maps, key=lambda p: scored(choose, maps[p], old).mean())
-    line = _line(*(rows[choose] for rows in (maps[best], old, new, labels)))
     space_map = fitted_map(new[~certify], old[~certify], best)
     rows = {
         "old": scored(certify, old, old),
@@ -343,7 +296,7 @@ def certified_map(
         "new": scored(certify, new, new),
     }
     classes = labels[certify]
-    return dataclasses.replace(space_map, line=line), {
+    return space_map, {
         **{name: float(np.mean(row)) for name, row in rows.items()},
         "cost": paired_difference(rows["mapped"], rows["old"], classes),
         "gain": paired_difference(rows["new"], rows["mapped"], classes),
@@ -363,38 +316,3 @@ def _parts(labels):
     parts = np.split(names, [len(names) // 4, len(names) // 2])
     choose, certify, fit = (np.isin(labels, part) for part in parts)
     return fit, choose, certify
-
-
-def _line(mapped, old, new, labels):
-    """The `line` with which distances in both spaces have equal chances."""
-    # As many pairs of two classes as matter: 20 for each of one class.
-    rows, columns = np.triu_indices(len(labels), 1)
-    is_same = labels[rows] == labels[columns]
-    share = min(1.0, 20 * is_same.sum() / max((~is_same).sum(), 1))
-    kept = is_same | (np.random.default_rng(0).random(len(rows)) < share)
-    rows, columns, is_same = rows[kept], columns[kept], is_same[kept]
-    (a, b), (c, d) = (
-        logistic_line(
-            np.linalg.norm(queries[rows] - items[columns], axis=1), is_same
-        )
-        for queries, items in ((mapped, old), (new, new))
-    )
-    # Where distances tell nothing about classes they stay as they are.
-    return ((a - c) / d, b / d) if b < 0 and d < 0 else (0.0, 1.0)
-
-
-def logistic_line(
-    distances: np.ndarray, is_same: np.ndarray
-) -> tuple[float, float]:
-    """Fits a and b of P(same class) = 1 / (1 + exp(-(a + b distance)))."""
-    scale = distances.std() or 1.0
-    features = np.stack([np.ones(len(distances)), distances / scale], axis=1)
-    line = np.zeros(2)
-    for _ in range(25):  # Newton's method
-        share = 1 / (1 + np.exp(-np.clip(features @ line, -30, 30)))
-        # A little ridge keeps classes that separate perfectly finite.
-        curve = (features.T * share * (1 - share)) @ features + 1e-3 * np.eye(2)
-        line += np.linalg.solve(
-            curve, features.T @ (is_same - share) - 1e-3 * line
-        )
-    return float(line[0]), float(line[1] / scale)

@@ -1,4 +1,4 @@
-"""upgrade: maps, side-by-side search, resuming, cut-over, refusals."""
+"""upgrade: maps, mapped search, resuming, cut-over."""
 
 import shutil
 
@@ -10,14 +10,15 @@ from PIL import Image
 import keras_gsp as gsp
 from keras_gsp.retrieval import (
     ExactIndex,
+    MatchThreshold,
     Retriever,
     SearchIndex,
     Upgrade,
     upgrade,
 )
 from keras_gsp.retrieval.space import check_space
-from keras_gsp.retrieval.upgrade import SpaceMap, fitted_map, logistic_line
-from tests.retrieval.index.test_indexes import ENGINES, made
+from keras_gsp.retrieval.upgrade import SpaceMap, fitted_map
+from tests.retrieval.index.test_indexes import every_engine, made, same
 from tests.retrieval.test_retriever import means
 
 
@@ -75,65 +76,36 @@ def test_a_map_is_near_the_rotation_and_the_least_squares():
     np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)  # on the sphere
 
 
-def test_the_line_is_the_logistic_regression():
-    rng = np.random.default_rng(2)
-    distances = rng.uniform(0, 3, 20000)
-    chance = 1 / (1 + np.exp(-(2.0 - 3.0 * distances)))
-    a, b = logistic_line(distances, rng.random(20000) < chance)
-    assert a == pytest.approx(2.0, abs=0.15)
-    assert b == pytest.approx(-3.0, abs=0.15)
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_both_spaces_answer_as_one_index(kind, tmp_path):
+@every_engine
+def test_mapped_queries_are_answered_by_the_old_index(kind, tmp_path):
     rng = np.random.default_rng(3)
-    old = rng.normal(size=(60, 4)).astype("float32")
+    rows = rng.normal(size=(60, 4)).astype("float32")
     ids = np.array([f"i{i:02}" for i in range(60)])
-    years = {"year": np.arange(60) % 7}
-    new = rng.normal(size=(30, 3)).astype("float32")
-    moved = rng.permutation(60)[:30]
+    facts = {"year": np.arange(60) % 7}
+    old = made(kind, tmp_path, rows, np.arange(60), ids, facts)
+    old.match = MatchThreshold(1.5, 0.1, 0.9, 10, 10)
     weights = rng.normal(size=(3, 4)).astype("float32")
-    both = Upgrade(
-        made(kind, tmp_path, old, np.arange(60), ids, years),
-        ExactIndex(new, moved, ids[moved], attributes={"year": moved % 7}),
-        SpaceMap(weights, line=(0.1, 2.0)),
-    )
-    assert isinstance(both, SearchIndex)
-    assert len(both) == 60 and both.embedding_size == 3
+    both = Upgrade(old, ExactIndex(), SpaceMap(weights))
+    assert isinstance(both, SearchIndex) and both.embedding_size == 3
     queries = rng.normal(size=(8, 3)).astype("float32")
-    mapped = queries @ weights
-    distances = 0.1 + 2 * np.linalg.norm(mapped[:, None] - old, axis=2)
-    near = np.linalg.norm(queries[:, None] - new, axis=2)
-    distances[:, moved] = near
-    own = list(ids[:8])
-    for where, mask in ((None, True), ({"year": 3}, np.arange(60) % 7 == 3)):
-        expected = np.where(mask, distances, np.inf)
-        expected[np.arange(8), np.arange(8)] = np.inf
-        found = both.search(queries, 50, exclude_ids=own, where=where)
-        order = np.argsort(expected, axis=1)
-        count = np.isfinite(expected).sum(axis=1).clip(max=50)
-        np.testing.assert_array_equal(found.counts, count)
-        for row in range(8):
-            best = order[row, : count[row]]
-            assert found.ids[row, : count[row]].tolist() == ids[best].tolist()
-            np.testing.assert_allclose(
-                found.distances[row, : count[row]], expected[row, best], 1e-5
-            )
-        assert both.count(where) == (60 if where is None else 8 + (60 % 7 > 3))
-    by_year = both.search(queries, 4, exclude_ids=own, group_by="year")
-    for row, groups in enumerate(by_year.groups):
-        in_order = np.argsort(distances[row])
-        in_order = in_order[in_order != row]
-        years = list(dict.fromkeys((in_order % 7).tolist()))
-        assert groups.tolist() == years[:4]
-        first = [in_order[in_order % 7 == year][0] for year in years[:4]]
-        assert by_year.ids[row].tolist() == ids[first].tolist()
-    liked = both.search(like=[ids[moved[1]]], k=3)
-    assert liked.counts.tolist() == [3] and ids[moved[1]] not in liked.ids
-    exact = both.search_exactly(queries, 5)
-    assert (exact.ids == both.search(queries, 5).ids).all()
-    assert both.delete([ids[moved[0]], "unknown"]) == 1
-    assert len(both) == 59 and ids[moved[0]] not in both.ids()
+    for options in (
+        {"exclude_ids": list(ids[:8]), "where": {"year": [3, 4]}},
+        {"group_by": "year", "within": 2.0},
+    ):
+        found = both.search(queries, 9, **options)
+        expected = old.search(queries @ weights, 9, **options)
+        same(found, expected)
+        np.testing.assert_array_equal(found.is_match, expected.is_match)
+    things = queries.reshape(4, 2, 3)
+    same(both.search(things, 5), old.search(things @ weights, 5))
+    same(both.search_exactly(queries, 5), both.search(queries, 5))
+    # What comes is searched at once and embedded already; what goes is gone.
+    both.upsert(queries[:2], [7, 8], ["new", "i03"], {"year": [1, 2]})
+    assert both.search(queries[0], 1).ids == "new" and len(both) == 61
+    assert both.count({"year": 1}) == 10 and len(both.left()) == 59
+    assert both.search(queries[4], 1, like=["new"]).ids != "new"
+    assert both.delete(["new", "i59", "unknown"]) == 2
+    assert len(both) == 59 == len(both.ids()) and both.new.ids() == "i03"
 
 
 def test_an_upgrade_ends_in_the_index_of_the_new_encoder(encoders):
@@ -163,9 +135,6 @@ def test_a_killed_upgrade_goes_on(encoders, tmp_path):
     again = started(encoders, into=ExactIndex.load(tmp_path / "new"))
     assert set(again.left()) == set(upgraded.left())
     assert len(again.left()) == 66
-    # What comes meanwhile goes into the new space.
-    again.upsert(again.new.items([again.new.ids()[0]])[0], [99], ["extra"])
-    assert len(again) == 97 and len(again.old) == 96
 
 
 def test_a_retriever_is_upgraded_with_its_files(tmp_path):
