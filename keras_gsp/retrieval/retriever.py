@@ -14,7 +14,6 @@ from typing import Any, Self
 import keras
 import numpy as np
 
-from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.data.image_set import checked_boxes, image_folder
 from keras_gsp.data.listed_files import image_root
 from keras_gsp.data.preprocessing import preprocessing_of
@@ -74,8 +73,6 @@ class Retriever:
         folder: folder of the photographs. `None`: ids are paths as given.
         augmentation: `NeighborAugmentation` that decides the order of what is
             found. `None`: the index's own, if any.
-        max_pixels: largest number of pixels of a file; a larger one is not
-            decoded.
 
     Raises:
         ValueError: an index of another encoder; what `export_encoder` refuses.
@@ -105,10 +102,8 @@ class Retriever:
         *,
         folder: str | Path | None = None,
         augmentation: NeighborAugmentation | None = None,
-        max_pixels: int = MAX_PIXELS,
     ) -> None:
-        self._served = ServedEncoder(encoder, index, max_pixels=max_pixels)
-        self.max_pixels = max_pixels
+        self._served = ServedEncoder(encoder, index)
         self.encoder, self.index = encoder, index
         if augmentation not in (None, index.augmentation):
             index.augmentation = augmentation
@@ -371,9 +366,7 @@ class Retriever:
                 what `gsp.retrieval.upgrade` refuses.
         """
         into = index_for_upgrade(self.index, self.encoder, new_encoder, into)
-        upgraded = type(self)(
-            new_encoder, into, folder=self.folder, max_pixels=self.max_pixels
-        )
+        upgraded = type(self)(new_encoder, into, folder=self.folder)
         upgraded._versions = dict(self._versions)
         ids = np.random.default_rng(0).permutation(self.index.ids())
         old, labels, ids, _ = self.index.items(ids[:SAMPLED])
@@ -410,7 +403,7 @@ class Retriever:
     ) -> Self:
         """Reads what `save` wrote; `folder` is where the photographs are."""
         with reading(path) as saved:
-            facts = verified_facts(saved)
+            verified_facts(saved)
             if not (saved / ENCODER).is_file():
                 raise FileNotFoundError(
                     "`path` must hold what `Retriever.save` wrote. "
@@ -420,8 +413,7 @@ class Retriever:
             text = (saved / GALLERY / INDEX).read_text(encoding="utf-8")
             index = _ENGINES[json.loads(text)["kind"]].load(saved / GALLERY)
             versions = json.loads((saved / VERSIONS).read_text("utf-8"))
-        pixels = facts["max_pixels"]
-        retriever = cls(encoder, index, folder=folder, max_pixels=pixels)
+        retriever = cls(encoder, index, folder=folder)
         retriever._versions = {k: v and tuple(v) for k, v in versions.items()}
         return retriever
 
@@ -430,7 +422,6 @@ class Retriever:
         index = self._in_memory()
         if "canaries" not in options:
             options["canaries"] = self._canaries()
-        options = {"max_pixels": self.max_pixels} | options
         export_retriever(self.encoder, index, path, **options)
 
     def _in_memory(self):

@@ -17,7 +17,6 @@ from keras_gsp._labeled_batches import (
 from keras_gsp.metrics.paired_difference import paired_difference
 from keras_gsp.retrieval.index.columns import blocks_of
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
-from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.search_index import Items, SearchIndex
 from keras_gsp.retrieval.index.search_recall import own_map_at_r
 from keras_gsp.retrieval.index.where import Where
@@ -240,9 +239,6 @@ class Upgrade(SearchIndex):
         rows = self.space_map(queries.reshape(-1, queries.shape[-1]))
         rows = rows.reshape(*queries.shape[:2], -1)
         return self.old._nearest(rows, *filters)
-
-    def _found_exactly(self, queries: np.ndarray, k: int) -> Neighbors:
-        return self.old.search_exactly(self.space_map(queries), k)
 
 
 def _without_files(ids):

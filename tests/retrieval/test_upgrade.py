@@ -98,7 +98,6 @@ def test_mapped_queries_are_answered_by_the_old_index(kind, tmp_path):
         np.testing.assert_array_equal(found.is_match, expected.is_match)
     things = queries.reshape(4, 2, 3)
     same(both.search(things, 5), old.search(things @ weights, 5))
-    same(both.search_exactly(queries, 5), both.search(queries, 5))
     # What comes is searched at once and embedded already; what goes is gone.
     both.upsert(queries[:2], [7, 8], ["new", "i03"], {"year": [1, 2]})
     assert both.search(queries[0], 1).ids == "new" and len(both) == 61

@@ -159,7 +159,8 @@ class ApproximateIndex(GalleryIndex):
         if engine is not None and not engine.finds_all:
             some = np.linspace(0, len(gallery) - 1, OWN_QUERIES).astype(int)
             own = gallery.vectors(np.unique(some))
-            warn_of_low_recall(self, own, self.remedy)
+            exact = super()._found(own, 10, [None] * len(own), None)
+            warn_of_low_recall(self.search(own, 10), exact, self.remedy)
 
     def _read_engine(self, folder, facts):
         if facts.get("is_trained", True):

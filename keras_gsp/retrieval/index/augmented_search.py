@@ -54,20 +54,10 @@ class AugmentedSearch:
         self.catch_up(original)
         with self._threads.reading():
             rows = queries.reshape(-1, queries.shape[-1])
-            rows = self._expanded(rows, "search")
+            rows = self._expanded(rows)
             rows = rows.reshape(*queries.shape[:2], -1)
             near = self.rounds[-1]._nearest(rows, k, *filters)
             return _measured(original, near, queries)
-
-    def search_exactly(
-        self, original: Any, queries: np.ndarray, k: int
-    ) -> Neighbors:
-        """As `search`, of one photograph each, comparing with all items."""
-        self.catch_up(original)
-        with self._threads.reading():
-            rows = self._expanded(queries, "search_exactly")
-            near = self.rounds[-1].search_exactly(rows, k)
-            return _measured(original, near, queries[:, None])
 
     @contextmanager
     def changing(self, original: Any, ids: Any) -> Iterator[None]:
@@ -103,7 +93,7 @@ class AugmentedSearch:
             rows = [unit(start)]
             for index in rounds[:-1]:
                 index.upsert(rows[-1], None, ids)
-                rows.append(self._mixed(index, rows[-1], ids=ids))
+                rows.append(self._mixed(index, rows[-1], ids))
             searched = self.augmentation.searched(rows)
             rounds[-1].upsert(searched, labels, ids, attributes)
         self.rounds = rounds
@@ -123,17 +113,17 @@ class AugmentedSearch:
             return
         mixed = [unit(start)]
         for index, after in itertools.pairwise(self.rounds):
-            mixed.append(self._mixed(index, mixed[-1], ids=touched))
+            mixed.append(self._mixed(index, mixed[-1], touched))
             if after is not self.rounds[-1]:
                 after.upsert(mixed[-1], None, touched)
         searched = self.augmentation.searched(mixed)
         self.rounds[-1].upsert(searched, labels, touched, attributes)
 
-    def _expanded(self, queries, name):
-        """What is searched for, by a method of the indexes."""
+    def _expanded(self, queries):
+        """What is searched for."""
         rows = [unit(queries)]
         for index in self.rounds[:-1]:
-            rows.append(self._mixed(index, rows[-1], name))
+            rows.append(self._mixed(index, rows[-1]))
         return self.augmentation.searched(rows)
 
     def _near(self, index, rows):
@@ -143,12 +133,12 @@ class AugmentedSearch:
         near = index.search(rows, self.augmentation.num_neighbors + 1)
         return near.ids[np.isfinite(near.distances)]
 
-    def _mixed(self, index, rows, name="search", ids=None):
+    def _mixed(self, index, rows, ids=None):
         """A round of rows; `ids` are their own, if the index has them."""
         parts, count = [], self.augmentation.num_neighbors
         for some in blocks_of(np.arange(len(rows)), MIXED_ROWS):
             options = {} if ids is None else {"exclude_ids": ids[some]}
-            near = getattr(index, name)(rows[some], count, **options)
+            near = index.search(rows[some], count, **options)
             vectors = index._located(near)[1]
             parts.append(self.augmentation.mixed(rows[some], vectors))
         return np.concatenate(parts)

@@ -282,10 +282,6 @@ class GalleryIndex(SearchIndex):
         found = ranked(gallery, queries, candidates, excluded)
         return self._neighbors_at(*found, k, gallery, column)
 
-    def _found_exactly(self, queries, k):
-        nobody = [None] * len(queries)
-        return GalleryIndex._found(self, queries, k, nobody, None)
-
     def _neighbors_at(self, distances, indices, k, gallery, column):
         """Looks up the first k items; an index of -1 is no neighbor."""
         indices = indices[:, :k]

@@ -19,8 +19,7 @@ from keras_gsp.retrieval.index.columns import (
     fitted,
     ids_of_kind,
 )
-from keras_gsp.retrieval.index.exact import ExactIndex
-from keras_gsp.retrieval.index.neighbors import nearest_of, padding_of
+from keras_gsp.retrieval.index.neighbors import padding_of
 from keras_gsp.retrieval.index.one_writer import OneWriter
 from keras_gsp.retrieval.index.search_index import KEPT, Items, SearchIndex
 from keras_gsp.retrieval.index.search_recall import (
@@ -140,11 +139,16 @@ class MilvusIndex(SearchIndex):
         settings = settings or (FLAT if _is_path(self.uri) else HNSW)
         with self._threads.changing:
             with self._threads.alone():
+                self._build(FLAT)
+            if settings["index_type"] == "FLAT":
+                return
+            ids = self.ids()
+            own = self.items(ids[:: -(-len(ids) // OWN_QUERIES)])[0]
+            exact = self.search(own, 10)
+            with self._threads.alone():
                 self._build(settings)
-            if settings["index_type"] != "FLAT":
-                ids = self.ids()
-                own = self.items(ids[:: -(-len(ids) // OWN_QUERIES)])[0]
-                warn_of_low_recall(self, own, "Take FLAT, or a larger `ef`")
+            near = self.search(own, 10)
+            warn_of_low_recall(near, exact, "Take FLAT, or a larger `ef`")
 
     def delete(self, ids: Any) -> int:
         ids = as_list(ids)
@@ -166,7 +170,15 @@ class MilvusIndex(SearchIndex):
 
     def ids(self) -> np.ndarray:
         """Returns the ids of all items, in rising order."""
-        ids = [row["id"] for rows in self._all(["id"]) for row in rows]
+        ids: list[Any] = []
+        if self.embedding_size is None:
+            return np.array(ids, "int64")
+        options = {"batch_size": READ_ROWS, "output_fields": ["id"]}
+        with self._threads.reading():
+            iterator = self._call("query_iterator", filter="", **options)
+            while rows := iterator.next():
+                ids += [row["id"] for row in rows]
+            iterator.close()
         return np.sort(np.array(ids, None if ids else "int64"))
 
     def items(self, ids: Any) -> Items:
@@ -174,9 +186,17 @@ class MilvusIndex(SearchIndex):
         wanted = ids_of_kind(as_list(ids), self._dtypes["id"]).tolist()
         fields = [*self._dtypes, "embedding"]
         rows: dict[Any, Any] = {}
-        for block in blocks_of(wanted, self._read_rows):
+        size = self.embedding_size
+        for block in blocks_of(wanted, min(READ_ROWS, BATCH_NUMBERS // size)):
             rows |= {x["id"]: x for x in self._rows({"id": block}, fields)}
-        return self._items([rows[name] for name in wanted if name in rows])
+        items = [rows[name] for name in wanted if name in rows]
+        columns = {
+            name: np.array([row[name] for row in items], dtype)
+            for name, dtype in self._dtypes.items()
+        }
+        embeddings = np.array([row["embedding"] for row in items], "float32")
+        embeddings = embeddings.reshape(len(items), size)
+        return embeddings, columns.pop("label"), columns.pop("id"), columns
 
     def close(self) -> None:
         """Closes the index; afterwards it answers no more."""
@@ -250,41 +270,6 @@ class MilvusIndex(SearchIndex):
         return self._neighbors(
             distances, found["id"], found["label"], groups=groups
         )
-
-    def _found_exactly(self, queries, k):
-        """Reads all items in bounded memory."""
-        near: list[Any] = []
-        for rows in self._all([*self._dtypes, "embedding"]):
-            rows = sorted(rows, key=lambda row: row["id"])
-            part = ExactIndex(*self._items(rows)[:3]).search(queries, k)
-            near.append((part.distances, part.ids, part.labels))
-            near = [nearest_of(near, k)]
-        return self._neighbors(*near[0])
-
-    def _all(self, fields):
-        """Yields all items in blocks, in the order of their ids."""
-        if self.embedding_size is None:
-            return
-        options = {"batch_size": self._read_rows, "output_fields": fields}
-        with self._threads.reading():
-            iterator = self._call("query_iterator", filter="", **options)
-            while rows := iterator.next():
-                yield rows
-            iterator.close()
-
-    @property
-    def _read_rows(self):
-        size = self.embedding_size or 1
-        return max(1, min(READ_ROWS, BATCH_NUMBERS // size))
-
-    def _items(self, rows):
-        columns = {
-            name: np.array([row[name] for row in rows], dtype)
-            for name, dtype in self._dtypes.items()
-        }
-        embeddings = np.array([row["embedding"] for row in rows], "float32")
-        embeddings = embeddings.reshape(len(rows), self.embedding_size or 0)
-        return embeddings, columns.pop("label"), columns.pop("id"), columns
 
     def _selection(self, where, fields):
         return {

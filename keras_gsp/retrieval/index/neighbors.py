@@ -54,16 +54,6 @@ def padding_of(values: np.ndarray) -> np.ndarray:
     return np.array("" if is_string else -1).astype(values.dtype)
 
 
-def nearest_of(parts: list[Any], k: int) -> list[np.ndarray]:
-    """Returns the k nearest of several answers, the earlier of equals.
-
-    Each is a tuple of arrays (queries, any), distances first.
-    """
-    both = [np.concatenate(part, axis=1) for part in zip(*parts, strict=True)]
-    order = np.argsort(both[0], axis=1, kind="stable")[:, :k]
-    return [np.take_along_axis(part, order, axis=1) for part in both]
-
-
 def nearest_to_any(found: Neighbors, size: int, k: int) -> Neighbors:
     """Merges the answers of each `size` queries into one."""
     rows, k = len(found) // size, min(k, found.ids.shape[1])

@@ -96,6 +96,9 @@ def _read(folder, facts, is_mapped):
             if (np.diff(ends, prepend=0, append=size) < 0).any():
                 raise ValueError(f"{name}.ends must rise to {size}")
             values = Texts(values, Rows(ends))
+        elif values.values.dtype not in ("int64", "float64"):
+            dtype = values.values.dtype
+            raise ValueError(f"{name} must be int64 or float64, not {dtype}")
         if len(values) != count:
             raise ValueError(f"{name} must have {count} entries")
         return values

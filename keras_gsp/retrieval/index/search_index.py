@@ -63,7 +63,6 @@ class SearchIndex:
     # Searches with checked arguments: queries, k, an excluded id for each,
     # where, and a column of which `groups` are the values, or `None`.
     _found: Callable[..., Neighbors]
-    _found_exactly: Callable[[np.ndarray, int], Neighbors]
     # Adds what `checked_items` returns.
     _put: Callable[[np.ndarray, dict[str, np.ndarray]], None]
 
@@ -230,22 +229,6 @@ class SearchIndex:
         if diversity:
             near = diverse(near, self.items, int(k), diversity)
         return near
-
-    def search_exactly(self, queries: Any, k: int = 10) -> Neighbors:
-        """Finds the nearest items of each query by comparing with all.
-
-        A query is one vector, (queries, size).
-        """
-        check_count(k=k)
-        rows, photographs = self._checked(queries)
-        if photographs > 1:
-            raise ValueError(
-                "`queries` must be (queries, size): a thing of several "
-                f"photographs takes `search`. Received: {np.shape(queries)}."
-            )
-        if self._augmented is not None:
-            return self._augmented.search_exactly(self, rows, int(k))
-        return self._found_exactly(rows, int(k))
 
     def upsert(
         self,

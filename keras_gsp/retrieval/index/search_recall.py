@@ -9,6 +9,7 @@ from keras_gsp._checks import check_count
 from keras_gsp._labels import checked_labels
 from keras_gsp.metrics.retrieval import ranked_scores, warn_of_copies
 from keras_gsp.retrieval.index.columns import as_rows
+from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.neighbors import Neighbors
 from keras_gsp.retrieval.index.search_index import SearchIndex
 
@@ -28,12 +29,13 @@ def search_recall(
 
     Args:
         index: any of the indexes.
-        queries: (queries, size), embeddings that are not in the gallery;
+        queries: as for `search`, embeddings that are not in the gallery;
             copies of its items are warned of.
         labels: (queries,), their classes.
         k: number of neighbors, at least 1.
-        reference: an index of the same items to compare with, such as float32
-            beside float16. `None`: the index itself, searched exactly.
+        reference: an `ExactIndex` of the same items to compare with, such as
+            float32 beside float16. `None`: one of the items of `index`, which
+            reads those of a `MilvusIndex` into memory.
 
     Returns:
         A dict: `k`, `num_queries`, `recall` (share of the k true neighbors
@@ -55,26 +57,33 @@ def search_recall(
     ```
     """
     check_count(k=k)
-    reference = index if reference is None else reference
-    reference._check_filled()
+    index._check_filled()
+    reference = exact_copy(index) if reference is None else reference
     queries = np.atleast_2d(as_rows(queries, "queries"))
     labels = checked_labels(labels, len(queries))
     classes, codes = np.unique(labels, return_inverse=True)
     sizes = [reference.count({"label": one}) for one in classes.tolist()]
     num_positives = np.array(sizes)[codes.reshape(-1)]
     depth = max(int(k), int(num_positives.max()))
-    exact = reference.search_exactly(queries, depth)
+    exact = reference.search(queries, depth)
     warn_of_copies(int((exact.distances[:, 0] == 0).sum()), len(exact))
     found = index.search(queries, depth)
     return compared(exact, found, labels, num_positives, int(k))
 
 
-def warn_of_low_recall(
-    index: SearchIndex, rows: np.ndarray, remedy: str
-) -> None:
+def exact_copy(index: SearchIndex) -> ExactIndex:
+    """Returns an exact index of the items of another one, shared if it can."""
+    if isinstance(index, ExactIndex):
+        return index
+    if isinstance(index, GalleryIndex):
+        return ExactIndex.from_index(index)
+    rows, labels, ids, _ = index.items(index.ids())
+    return ExactIndex(rows, labels, ids, augmentation=index.augmentation)
+
+
+def warn_of_low_recall(near: Neighbors, truth: Neighbors, remedy: str) -> None:
     """Warns if own items miss too many of their 10 nearest, ties alike."""
-    exact = index.search_exactly(rows, 10).distances
-    found = index.search(rows, 10).distances
+    found, exact = near.distances, truth.distances
     last = np.where(np.isfinite(exact), exact, -1.0).max(axis=1, keepdims=True)
     is_near = (found <= last) & np.isfinite(found)
     recall = is_near.sum() / np.isfinite(exact).sum()

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from keras_gsp._checks import check_count, check_interval
-from keras_gsp.data.decoding import MAX_PIXELS
 from keras_gsp.ops.neighbors import SPARE_CANDIDATES, rows_alike
 from keras_gsp.retrieval.index.exact import GalleryIndex
 from keras_gsp.retrieval.index.scann_index import ScannIndex, import_scann
@@ -34,7 +33,6 @@ def export_encoder(
     encoder: keras.Model,
     path: str | Path,
     *,
-    max_pixels: int = MAX_PIXELS,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -44,15 +42,14 @@ def export_encoder(
     `serving_default`: `image_bytes` (batch,), strings, JPEG, PNG, BMP or WebP
     files -> `embedding` (batch, embedding_size) and `status` (batch,). Images
     are turned upright (Exif) and cut by the `Preprocessing` of the encoder or
-    the index, or to the central square. An image whose
+    the index, or to the central square; one of more pixels than its
+    `max_pixels` is not decoded. An image whose
     status is not "ok" has an embedding of zeros and disturbs no other.
 
     Args:
         encoder: built Keras model, images (batch, height, width, channels) in
             [0, 255] to embeddings (or to a dict with `"embedding"`).
         path: folder to make.
-        max_pixels: largest number of pixels of a file; a larger one is not
-            decoded and gets the status "too large: ...".
         metadata: JSON values to add to `metadata.json`; the model card shows
             `"scores"`.
         overwrite: whether to replace an export at `path`.
@@ -73,7 +70,7 @@ def export_encoder(
         gsp.retrieval.export_encoder(encoder, f"{folder}/encoder")
     ```
     """
-    served = ServedEncoder(encoder, is_exported=True, max_pixels=max_pixels)
+    served = ServedEncoder(encoder, is_exported=True)
     facts = exported_facts(served, metadata)
     _write_saved_model(served, None, facts, path, overwrite)
 
@@ -86,7 +83,6 @@ def export_retriever(
     neighbors: int = 10,
     within: float | None = None,
     canaries: Mapping[Any, str | Path | bytes] | None = None,
-    max_pixels: int = MAX_PIXELS,
     metadata: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -114,7 +110,6 @@ def export_retriever(
         canaries: image files, or their bytes, by the ids of their items; the
             export carries a dozen of them, and `verify_export` embeds them
             again.
-        max_pixels: as for `export_encoder`.
         metadata: as for `export_encoder`.
         overwrite: as for `export_encoder`.
 
@@ -147,9 +142,7 @@ def export_retriever(
             f"`ExactIndex`. Received: {type(index).__name__}."
         )
     index._check_filled()
-    served = ServedEncoder(
-        encoder, index, is_exported=True, max_pixels=max_pixels
-    )
+    served = ServedEncoder(encoder, index, is_exported=True)
     if index.embedding_size != served.embedding_size:
         raise ValueError(
             "`index` must hold embeddings of the encoder's size, "

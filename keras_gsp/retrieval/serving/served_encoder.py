@@ -16,7 +16,7 @@ from keras_gsp._compat import layers_at_any_depth
 from keras_gsp._encoding import embedding_of, embedding_tensor
 from keras_gsp._tensor import Tensor
 from keras_gsp.data.crops import boxed_window
-from keras_gsp.data.decoding import MAX_PIXELS, WHITE, image_size
+from keras_gsp.data.decoding import WHITE, image_size
 from keras_gsp.data.preprocessing import (
     Preprocessing,
     agreed,
@@ -68,7 +68,6 @@ class ServedEncoder:
         index: SearchIndex | None = None,
         *,
         is_exported: bool = False,
-        max_pixels: int = MAX_PIXELS,
     ) -> None:
         backend = keras.backend.backend()
         if is_exported and backend != "tensorflow":
@@ -83,9 +82,7 @@ class ServedEncoder:
         self.space = space_fingerprint(encoder)
         self.encoder = encoder = merge_lora(encoder)
         self.image_shape = _image_shape(encoder)
-        self.preprocessing = _preprocessing(
-            encoder, index, max_pixels, self.image_shape
-        )
+        self.preprocessing = _preprocessing(encoder, index, self.image_shape)
         self.embedding_size = embedding_tensor(encoder).shape[-1]
         if network := _unscaled_network(encoder):
             warnings.warn(
@@ -244,7 +241,7 @@ class ServedEncoder:
         return tf.function(answer, input_signature=[spec], autograph=False)
 
 
-def _preprocessing(encoder, index, max_pixels, image_shape):
+def _preprocessing(encoder, index, image_shape):
     """That of encoder or index; without one the central square."""
     *size, channels = image_shape
     of_index = getattr(index, "preprocessing", None)
@@ -256,9 +253,7 @@ def _preprocessing(encoder, index, max_pixels, image_shape):
             "The preprocessing of encoder or index must have the size of the "
             f"encoder's input, {tuple(size)}. Received: {expected}."
         )
-    return dataclasses.replace(
-        expected, channels=channels, max_pixels=max_pixels
-    )
+    return dataclasses.replace(expected, channels=channels)
 
 
 def _unscaled_network(encoder):
