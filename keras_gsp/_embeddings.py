@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_gsp._checks import check_same_size
-from keras_gsp._labels import joined_labels, label_codes
+from keras_gsp._labels import checked_labels, label_codes
 
 
 class SearchedSides(NamedTuple):
@@ -42,13 +42,15 @@ def searched_sides(
     names = ("embeddings", "gallery_embeddings")
     check_same_size(embeddings, gallery, names, axis=1)
     own_gallery = gallery_embeddings is None
-    labels, others = joined_labels(
-        labels,
-        labels if own_gallery else gallery_labels,
-        ("labels", "gallery_labels"),
-        (len(embeddings), len(gallery)),
-    )
-    both = labels if own_gallery else np.concatenate([labels, others])
+    both = labels = checked_labels(labels, len(embeddings))
+    if not own_gallery:
+        others = checked_labels(gallery_labels, len(gallery), "gallery_labels")
+        if labels.dtype.kind != others.dtype.kind:
+            raise TypeError(
+                "`labels` and `gallery_labels` must be of one type. Received: "
+                f"dtypes {labels.dtype} and {others.dtype}."
+            )
+        both = np.concatenate([labels, others])
     codes, _ = label_codes(both)
     return SearchedSides(
         embeddings,

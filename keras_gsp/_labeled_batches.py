@@ -96,26 +96,17 @@ class LabeledBatches:
                 f"`{self.name}` must hold at least one batch. Received: none."
             )
 
-    def check_has_pair(self, gallery: "LabeledBatches | None" = None) -> None:
-        """Raises `ValueError` unless an image has a match here or there."""
-        if gallery is None:
-            seen: set[object] = set()
-            for _, labels in self:
-                labels = labels.tolist()
-                if len(seen.union(labels)) < len(seen) + len(labels):
-                    return
-                seen.update(labels)
-            raise ValueError(
-                f"`{self.name}` must hold two images of one class. "
-                f"Received: {len(seen)} images of {len(seen)} classes."
-            )
-        for _, queries in self:
-            wanted = set(queries.tolist())
-            if any(not wanted.isdisjoint(o.tolist()) for _, o in gallery):
+    def check_has_pair(self) -> None:
+        """Raises `ValueError` unless two images are of one class."""
+        seen: set[object] = set()
+        for _, labels in self:
+            labels = labels.tolist()
+            if len(seen.union(labels)) < len(seen) + len(labels):
                 return
+            seen.update(labels)
         raise ValueError(
-            f"`{gallery.name}` must hold an image of a class of `{self.name}`. "
-            "Received: no class in common."
+            f"`{self.name}` must hold two images of one class. "
+            f"Received: {len(seen)} images of {len(seen)} classes."
         )
 
     def _check_arrays(self, images, labels):
@@ -134,21 +125,18 @@ class LabeledBatches:
         self.dataset = images, labels
 
 
-def check_pair(
-    batch: Any, name: str, *, may_have_weights: bool = False
-) -> None:
+def check_pair(batch: Any, name: str) -> None:
     """Raises `TypeError` unless a batch is (images, labels)."""
-    sizes = (2, 3) if may_have_weights else (2,)
-    if not isinstance(batch, tuple | list) or len(batch) not in sizes:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
         raise TypeError(
             f"`{name}` must yield (images, labels). "
             f"Received: {structure_of(batch)}."
         )
 
 
-def check_spec(spec: Any, name: str, *, may_have_weights: bool = False) -> None:
+def check_spec(spec: Any, name: str) -> None:
     """Checks the structure of a tf.data.Dataset's elements, and their batch."""
-    check_pair(spec, name, may_have_weights=may_have_weights)
+    check_pair(spec, name)
     shapes = [one.shape for one in keras.tree.flatten(spec)]
     shapes = [shape for shape in shapes if shape.rank is not None]
     sizes = {shape[0] if shape.rank else "none" for shape in shapes} - {None}
@@ -172,7 +160,7 @@ def first_labels(dataset: Any) -> Any:
         )
     spec = getattr(dataset, "element_spec", None)
     if spec is not None:
-        check_spec(spec, "x", may_have_weights=True)
+        check_spec(spec, "x")
     if isinstance(dataset, keras.utils.PyDataset):
         batch = dataset[0]
     elif spec is not None and keras.backend.backend() == "jax":
@@ -181,7 +169,7 @@ def first_labels(dataset: Any) -> Any:
         return None
     if batch is None:
         return None
-    check_pair(batch, "x", may_have_weights=True)
+    check_pair(batch, "x")
     return batch_labels(host_array(batch[1]))
 
 

@@ -112,23 +112,6 @@ def label_numbers(
     return codes, values
 
 
-def joined_labels(
-    labels: Any,
-    other_labels: Any,
-    names: tuple[str, str],
-    lengths: tuple[int, int],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns two arrays of checked labels, of one type."""
-    checked = checked_labels(labels, lengths[0], names[0])
-    others = checked_labels(other_labels, lengths[1], names[1])
-    if checked.dtype.kind != others.dtype.kind:
-        raise TypeError(
-            f"`{names[0]}` and `{names[1]}` must be of one type. Received: "
-            f"dtypes {checked.dtype} and {others.dtype}."
-        )
-    return checked, others
-
-
 def batch_labels(labels: Any) -> Any:
     """Returns the labels of one batch as int32; tensors as they are.
 

@@ -94,23 +94,16 @@ def restart_factors(model: keras.Model) -> None:
     So Keras loads them beside merged kernels, and both gradients are 0.
     """
     for layer in lora_layers(model):
-        first, second = _factors(layer)
+        first, second = layer.lora_kernel_a, layer.lora_kernel_b
         if not as_numpy(first).any() and not as_numpy(second).any():
             start = keras.initializers.HeUniform()
             first.assign(start(first.shape, first.dtype))
 
 
-def _factors(layer):
-    if isinstance(layer, keras.layers.Embedding):
-        return layer.lora_embeddings_a, layer.lora_embeddings_b
-    return layer.lora_kernel_a, layer.lora_kernel_b
-
-
 def _saves_weights(layer, rank):
-    if not hasattr(layer, "enable_lora"):
+    if not hasattr(layer, "enable_lora") or not hasattr(layer, "kernel"):
         return False
-    is_embedding = isinstance(layer, keras.layers.Embedding)
-    *rows, columns = (layer.embeddings if is_embedding else layer.kernel).shape
+    *rows, columns = layer.kernel.shape
     return rank * (math.prod(rows) + columns) < math.prod(rows) * columns
 
 
