@@ -143,13 +143,18 @@ def photos(tmp_path, request):
 
 @pytest.fixture
 def imagenet_file(tmp_path, monkeypatch):
-    """Random weights where Keras keeps those that it has downloaded."""
+    """Random weights where Keras keeps those that it has downloaded.
+
+    They are of a narrow network, a quarter of the work.
+    """
     monkeypatch.setattr("keras.src.backend.config._KERAS_DIR", str(tmp_path))
-    name = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_1.0_224_no_top.h5"
+    name = "mobilenet_v2_weights_tf_dim_ordering_tf_kernels_0.35_224_no_top.h5"
     (tmp_path / "models").mkdir()
-    network = keras.applications.MobileNetV2(
-        input_shape=(224, 224, 3), include_top=False, weights=None
-    )
+    application = keras.applications.MobileNetV2
+    shape, _, *others = application.__defaults__
+    narrow = shape, 0.35, *others
+    monkeypatch.setattr(application, "__defaults__", narrow)
+    network = application((224, 224, 3), include_top=False, weights=None)
     # Averages of these pixels, or all features would be nearly equal.
     for layer in network.layers:
         layer.momentum = 0.0

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops, tree
 
 from keras_gsp._checks import check_count, check_interval, check_same_size
-from keras_gsp._compat import compile_by_xla
+from keras_gsp._compat import compile_by_xla, layers_at_any_depth
 from keras_gsp._configured import Configured
 from keras_gsp._encoding import embedding_of
 from keras_gsp._labeled_batches import first_labels
@@ -251,6 +251,17 @@ class MetricLearner(Configured, keras.Model):
         return super().test_on_batch(x, batch_labels(y), *args, **kwargs)
 
     if _ON_TENSORFLOW:
+
+        def make_train_function(self, force: bool = False) -> None:
+            """Makes the training step, which is traced once.
+
+            It is traced twice where it creates the optimizer's variables.
+            """
+            variables = self.trainable_variables
+            is_built = all(part.built for part in layers_at_any_depth(self))
+            if is_built and variables and not self.optimizer.built:
+                self.optimizer.build(variables)
+            super().make_train_function(force)
 
         def train_step(self, data: Any) -> dict[str, Any]:
             """Takes the inner step of Algorithm 1 on (images, labels).

@@ -1,5 +1,7 @@
 """A metric learner adds up its parts, saves them, and refuses misfits."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 import pytest
@@ -114,6 +116,15 @@ def test_fits_saves_and_loads_with_its_optimizer(case, tmp_path):
         expected = learner.train_on_batch(IMAGES, LABELS)
         assert found == pytest.approx(expected, rel=1e-5)
     assert np.isfinite(found)
+
+
+@on_tensorflow
+def test_a_step_is_traced_once(monkeypatch):
+    learner = make_learner("pairs")
+    step = mock.Mock(wraps=learner.step_loss)
+    monkeypatch.setattr(learner, "step_loss", step)
+    learner.fit(IMAGES, LABELS, batch_size=12, epochs=2, verbose=0)
+    assert step.call_count == 1
 
 
 @pytest.mark.slow
