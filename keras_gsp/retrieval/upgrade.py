@@ -133,8 +133,8 @@ class Upgrade(SearchIndex):
         old: the index that is searched; `new`: what `embed` fills.
         certificate: MAP@R on classes that chose nothing: `old` (old queries,
             old items), `mapped` (new queries, old items), `new` (new queries,
-            new items); `cost`, mapped less old, and `gain`, new less mapped,
-            as `paired_difference` returns them.
+            new items); `cost`, mapped less old, as `paired_difference` returns
+            it.
     """
 
     kind = "upgraded"
@@ -295,7 +295,6 @@ def certified_map(
     return space_map, {
         **{name: float(np.mean(row)) for name, row in rows.items()},
         "cost": paired_difference(rows["mapped"], rows["old"], classes),
-        "gain": paired_difference(rows["new"], rows["mapped"], classes),
     }
 
 

@@ -178,13 +178,11 @@ def checked_items(
     embeddings = checked_rows(embeddings, "embeddings")
     count = len(embeddings)
     attributes = {} if attributes is None else attributes
-    if not isinstance(attributes, Mapping):
-        if not hasattr(attributes, "columns"):
-            raise TypeError(
-                "`attributes` must be a dict from names to arrays, or a table. "
-                f"Received: {type(attributes).__name__}."
-            )
-        attributes = {name: attributes[name] for name in attributes.columns}
+    if not hasattr(attributes, "items"):  # A table has it, too.
+        raise TypeError(
+            "`attributes` must be a dict from names to arrays. "
+            f"Received: {type(attributes).__name__}."
+        )
     for name in attributes:
         if not str(name).isidentifier() or name in RESERVED:
             raise ValueError(

@@ -186,7 +186,7 @@ class MilvusIndex(SearchIndex):
         wanted = ids_of_kind(as_list(ids), self._dtypes["id"]).tolist()
         fields = [*self._dtypes, "embedding"]
         rows: dict[Any, Any] = {}
-        size = self.embedding_size
+        size = self.embedding_size or 1
         for block in blocks_of(wanted, min(READ_ROWS, BATCH_NUMBERS // size)):
             rows |= {x["id"]: x for x in self._rows({"id": block}, fields)}
         items = [rows[name] for name in wanted if name in rows]

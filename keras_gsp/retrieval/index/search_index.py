@@ -65,6 +65,10 @@ class SearchIndex:
     _found: Callable[..., Neighbors]
     # Adds what `checked_items` returns.
     _put: Callable[[np.ndarray, dict[str, np.ndarray]], None]
+    # For augmentation: makes the index of a round, and looks up the positions
+    # and embeddings of neighbors.
+    _round_index: Callable[[int], "SearchIndex"]
+    _located: Callable[[Neighbors], tuple[np.ndarray, np.ndarray]]
 
     def __len__(self) -> int:
         return self.count()
@@ -97,11 +101,6 @@ class SearchIndex:
 
     @space.setter
     def space(self, space: SpaceFingerprint | None) -> None:
-        if not isinstance(space, SpaceFingerprint | None):
-            raise TypeError(
-                "`space` must be what `space_fingerprint(encoder)` returns, or "
-                f"None. Received: space={space!r}."
-            )
         checked_match(self.match, space)
         self._space = space
         self._keep("space", space)
@@ -294,16 +293,8 @@ class SearchIndex:
         near = self._found(rows, k, ids, where, column)
         return near if photographs < 2 else nearest_to_any(near, photographs, k)
 
-    def _round_index(self, number: int) -> "SearchIndex":
-        """An index of this engine for the rows of a round of augmentation."""
-        raise NotImplementedError
-
     def _drop(self) -> None:
         """Forgets an index of a round where it is kept."""
-
-    def _located(self, near: Neighbors) -> tuple[np.ndarray, np.ndarray]:
-        """Positions and embeddings of neighbors, looked up by their ids."""
-        raise NotImplementedError
 
     def _changing(self, ids: Any) -> AbstractContextManager:
         """Around a change of some items: their augmentation follows."""

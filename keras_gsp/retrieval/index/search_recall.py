@@ -38,10 +38,9 @@ def search_recall(
             reads those of a `MilvusIndex` into memory.
 
     Returns:
-        A dict: `k`, `num_queries`, `recall` (share of the k true neighbors
-        among the k found, in [0, 1]), and `map_at_r_exact` and
-        `map_at_r_approximate`, means over the queries with a positive in the
-        gallery; `None` without any.
+        A dict: `recall` (share of the k true neighbors among the k found, in
+        [0, 1]), and `map_at_r_exact` and `map_at_r_approximate`, means over the
+        queries with a positive in the gallery; `None` without any.
 
     Example:
 
@@ -109,8 +108,6 @@ def compared(
         near = found.ids[row, : min(found.counts[row], k)]
         shares.append(np.isin(true, near).sum() / max(len(true), 1))
     return {
-        "k": k,
-        "num_queries": len(exact),
         "recall": float(np.mean(shares)),
         "map_at_r_exact": _mean(map_at_r(exact, labels, num_positives)),
         "map_at_r_approximate": _mean(map_at_r(found, labels, num_positives)),

@@ -154,7 +154,7 @@ def test_answers_are_those_of_sorting_all_distances(kind, tmp_path):
             np.testing.assert_array_equal(found.labels.ravel(), expected)
     same(index.search(rows[2], 2), index.search(rows[2:3], 2))
     measured = search_recall(index, queries, np.arange(8) % 7, k=5)
-    assert measured["recall"] == 1.0 and measured["num_queries"] == 8
+    assert measured["recall"] == 1.0
     assert measured["map_at_r_exact"] == measured["map_at_r_approximate"] > 0
 
 
@@ -236,18 +236,6 @@ def test_changed_items_are_found_in_every_storage(
     assert index.delete(ids) == len(ids) - 50 and len(index) == 0
     index.upsert(queries[:1], [4], ["i0009"], {"color": ["red"], "year": [1]})
     assert index.search(queries[:1], 1).ids.tolist() == [["i0009"]]
-
-
-@every_engine
-def test_neighbors_within_the_threshold_match(kind, tmp_path):
-    match = MatchThreshold(3.0, 0.1, 0.9, 10, 10)
-    index = filled(kind, tmp_path, match=match)
-    queries = random_rows(5, seed=1)
-    found = index.search(queries, 50)
-    np.testing.assert_array_equal(found.is_match, found.distances <= 3.0)
-    assert found.is_match.any() and not found.is_match.all()
-    index.match = None
-    assert index.search(queries).is_match is None
 
 
 def test_a_missing_engine_names_what_to_install(monkeypatch, tmp_path):
@@ -340,18 +328,3 @@ def test_other_folders_are_refused(kind, tmp_path):
         write_checksums(path.parent)
         with pytest.raises(ValueError, match=message):
             kind.load(path.parent)
-
-
-@every_engine_in_memory
-def test_builds_from_an_encoder_and_a_data_set(kind):
-    images, labels = random_rows(21, 4), np.arange(21) % 3
-    ids = [f"{i}.jpg" for i in range(21)]
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
-    index = kind.from_encoder(encoder, (images, labels), ids=ids)
-    embeddings = encoder.predict(images, verbose=0)
-    found = index.search(embeddings, k=1)
-    assert found.ids[:, 0].tolist() == ids
-    assert found.labels[:, 0].tolist() == labels.tolist()
-    for wrong in (ids[:-1], [*ids, "more"]):
-        with pytest.raises(ValueError, match="ids"):
-            kind.from_encoder(encoder, (images, labels), ids=wrong)
