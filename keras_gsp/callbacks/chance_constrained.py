@@ -1,7 +1,6 @@
 """Chance constrained programming: alternating proxies, anchored weights."""
 
 import warnings
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -62,8 +61,8 @@ class ChanceConstrainedProgramming(StepCounter):
     Args:
         pool: samples of every class: a data set of (images, labels) batches,
             shuffled if possible; a tuple of two arrays, read in random order;
-            or a function `(classes, problem)` from an integer array of
-            classes to one of these.
+            or a function `(classes, problem)` from all class numbers to one
+            of these. A class with fewer samples than proxies repeats one.
         pool_size: samples per class to choose from, at least 1. Below
             `proxies_per_class` it counts per proxy: 1 is random sampling.
         patience: evaluations without improvement after which a problem has
@@ -240,10 +239,8 @@ class ChanceConstrainedProgramming(StepCounter):
             blocks.append(np.asarray(embedding_of(rows))[: len(waiting)])
             waiting.clear()
 
-        def draw(classes):
-            return _pool_batches(self.pool, classes, problem, self.seed)
-
-        for image, label in _wanted(draw, counts, pool_size, per_class):
+        batches = _pool_batches(self.pool, num_classes, problem, self.seed)
+        for image, label in _wanted(batches, counts, pool_size):
             places.append((label, counts[label] - 1))
             waiting.append(image)
             if len(waiting) == BATCH_SIZE:
@@ -351,51 +348,40 @@ def _checked_pool(pool: Any) -> Any:
     return pool
 
 
-def _pool_batches(
-    pool: Any, classes: np.ndarray, problem: int, seed: int
-) -> Iterator[Any]:
-    """Yields the (images, labels) batches of a pool for `classes` once."""
+def _pool_batches(pool, num_classes, problem, seed):
+    """The (images, labels) batches of a pool."""
     if callable(pool) and not isinstance(pool, keras.utils.PyDataset):
-        pool = _checked_pool(pool(classes, problem))
+        pool = _checked_pool(pool(np.arange(num_classes), problem))
     order = None
     if isinstance(pool, tuple):
         pool = tuple(map(host_array, pool))
         order = np.random.default_rng([seed, problem]).permutation(len(pool[1]))
-    yield from batches_of(pool, BATCH_SIZE, order)
+    return batches_of(pool, BATCH_SIZE, order)
 
 
-def _wanted(draw, counts, pool_size, min_size):
-    """Yields (image, label) of the pool's samples, and counts them.
-
-    While a class has fewer than `min_size`, `draw(classes)` is called again,
-    for another augmentation, unless that finds nothing new.
-    """
-    while True:
-        before = counts.sum()
-        fruitless = 0
-        limit = max(FRUITLESS_SAMPLES, 20 * len(counts))
-        for batch in draw(np.flatnonzero(counts < pool_size)):
-            check_pair(batch, "pool")
-            images, labels = map(host_array, batch)
-            labels = _checked_labels(labels, len(counts))
-            fruitless += len(labels)
-            for image, label in zip(images, labels, strict=True):
-                if counts[label] < pool_size:
-                    counts[label] += 1
-                    fruitless = 0
-                    yield image, label
-            if (counts == pool_size).all() or fruitless > limit:
-                break
-        if not counts.all():
-            absent = np.flatnonzero(counts == 0)
-            listed = ", ".join(map(str, absent[:10]))
-            more = ", ..." if len(absent) > 10 else ""
-            raise ValueError(
-                "`pool` must hold samples of every class. Received: none of "
-                f"{len(absent)} classes: {listed}{more}."
-            )
-        if counts.min() >= min_size or counts.sum() == before:
-            return
+def _wanted(batches, counts, pool_size):
+    """Yields (image, label) of the pool's samples, and counts them."""
+    fruitless, limit = 0, max(FRUITLESS_SAMPLES, 20 * len(counts))
+    for batch in batches:
+        check_pair(batch, "pool")
+        images, labels = map(host_array, batch)
+        labels = _checked_labels(labels, len(counts))
+        fruitless += len(labels)
+        for image, label in zip(images, labels, strict=True):
+            if counts[label] < pool_size:
+                counts[label] += 1
+                fruitless = 0
+                yield image, label
+        if (counts == pool_size).all() or fruitless > limit:
+            break
+    if not counts.all():
+        absent = np.flatnonzero(counts == 0)
+        listed = ", ".join(map(str, absent[:10]))
+        more = ", ..." if len(absent) > 10 else ""
+        raise ValueError(
+            "`pool` must hold samples of every class. Received: none of "
+            f"{len(absent)} classes: {listed}{more}."
+        )
 
 
 def _checked_labels(labels, num_classes):

@@ -20,8 +20,8 @@ class ClassProxies(ConfiguredLayer):
 
     As the last layer of a model it makes a proxy loss work in a plain
     `model.compile(loss=...)`. The norms of proxies and embeddings do not
-    change the output; the norm of a proxy scales its steps.
-    `gsp.models.proxy_optimizer` gives proxies their own learning rate.
+    change the output; the norm of a proxy scales its steps. A
+    `keras.optimizers.MultiOptimizer` gives proxies their own learning rate.
 
     Args:
         num_classes: number of classes, at least 1.

@@ -9,7 +9,6 @@ from keras_gsp.models.lora import merge_lora
 from keras_gsp.models.metric_learner import MetricLearner
 from keras_gsp.models.multi_view import MultiView
 from keras_gsp.models.projection_initialization import initialize_projection
-from keras_gsp.models.proxy_optimizer import proxy_optimizer
 from keras_gsp.models.two_looks import TwoLooks
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "build_encoder",
     "load_bn_inception_weights",
     "merge_lora",
-    "proxy_optimizer",
     "initialize_projection",
     "truncate_encoder",
 ]

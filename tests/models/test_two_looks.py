@@ -14,9 +14,12 @@ def rng():
     return np.random.default_rng(0)
 
 
-def encoder_of(pooling=None, side=16, size=6, **options):
+def encoder_of(pooling=None, side=16, size=6, layer=None, **options):
     backbone = keras.Sequential(
-        [keras.Input((side, side, 3)), keras.layers.Conv2D(8, 2, strides=2)]
+        [
+            keras.Input((side, side, 3)),
+            layer or keras.layers.Conv2D(8, 2, strides=2),
+        ]
     )
     if pooling is None:
         pooling = gsp.layers.GeneralizedSumPooling(

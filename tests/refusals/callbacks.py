@@ -3,11 +3,14 @@
 import keras
 import numpy as np
 
-from keras_gsp import callbacks, layers, losses, models
+from keras_gsp import callbacks, losses
+from tests.callbacks.test_chance_constrained import (
+    IMAGES,
+    LABELS,
+    build_learner,
+)
 from tests.refusals._rows import out_of_range, rows
 
-IMAGES = np.random.default_rng(0).normal(size=(24, 5)).astype("float32")
-LABELS = np.repeat(np.arange(3), 8)
 NCA = losses.ProxyNCALoss()
 
 
@@ -15,19 +18,11 @@ def alternating(pool=(), **arguments):
     return callbacks.ChanceConstrainedProgramming(pool, **arguments)
 
 
-def learner(**arguments):
-    proxies = layers.ClassProxies(3, proxies_per_class=2)
-    return models.MetricLearner(
-        keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)]),
-        **{"anchor_weight": 0.01, "proxies": proxies} | arguments,
-    )
-
-
 def plain():
     return keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)])
 
 
-def fit(callback, make=learner, loss=None):
+def fit(callback, make=build_learner, loss=None):
     """No step is taken."""
     model = make()
     loss = loss or losses.ContrastiveLoss()
@@ -39,7 +34,7 @@ def fit(callback, make=learner, loss=None):
         np.testing.assert_equal(model.get_weights(), before)
 
 
-def pooled(pool=(IMAGES, LABELS), make=learner, loss=None, **options):
+def pooled(pool=(IMAGES, LABELS), make=build_learner, loss=None, **options):
     fit(alternating(pool, pool_size=4, **options), make, loss)
 
 
@@ -74,8 +69,8 @@ ROWS = [
         (((IMAGES[:16], LABELS[:16]),), "none of 1 classes: 2"),
         (((IMAGES, LABELS - 1),), r"\[0, num_classes=3\).*-1"),
         (((IMAGES * np.nan, LABELS),), "of the pool` must be finite"),
-        ({"make": lambda: learner(proxies=None)}, "proxies=None"),
-        ({"make": lambda: learner(anchor_weight=None)}, "_weight=None"),
+        ({"make": lambda: build_learner(proxies=None)}, "proxies=None"),
+        ({"make": lambda: build_learner(anchor_weight=None)}, "_weight=None"),
         ({"make": plain, "loss": "mse"}, "Received: a Sequential"),
         ({"loss": NCA, "warmup_epochs": 1}, "`warmup_epochs`.*warmup_epochs=1"),
     ),

@@ -9,21 +9,9 @@ import pytest
 from keras_gsp import layers, losses, models
 from keras_gsp._encoding import embedding_of
 from keras_gsp.losses.metric_loss import MetricLoss
+from tests.models.test_encoder import feature_backbone as feature_map
+from tests.models.test_two_looks import encoder_of as encoder
 from tests.refusals._rows import out_of_range, rows
-
-
-def encoder(side=16, layer=None, pooling=None, size=6, **options):
-    """A convolution, pooled."""
-    backbone = keras.Sequential(
-        [
-            keras.Input((side, side, 3)),
-            layer or keras.layers.Conv2D(8, 2, strides=2),
-        ]
-    )
-    pooling = pooling or layers.GeneralizedSumPooling(4, transport_ratio=0.1)
-    return models.build_encoder(
-        backbone, embedding_size=size, pooling=pooling, **options
-    )
 
 
 def gray():
@@ -102,12 +90,6 @@ class ListWise(MetricLoss):
         return keras.ops.sum(keras.ops.square(embeddings), axis=-1)
 
 
-def feature_map():
-    return keras.Sequential(
-        [keras.Input((16, 16, 3)), keras.layers.Conv2D(6, 4, strides=4)]
-    )
-
-
 def build(network=feature_map, **options):
     return models.build_encoder(network(), **options)
 
@@ -130,23 +112,10 @@ def initialize(images, size=3, **options):
     models.initialize_projection(network, images)
 
 
-def proxy_optimizer(rates, optimizer=None):
-    model = keras.Sequential(
-        [
-            keras.Input((8,)),
-            keras.layers.Dense(4, name="encoder"),
-            layers.ClassProxies(3, name="class_proxies"),
-        ]
-    )
-    optimizer = optimizer or keras.optimizers.Adam()
-    return models.proxy_optimizer(model, optimizer, rates)
-
-
 def pictures(count=40):
     return np.random.default_rng(0).normal(size=(count, 16, 16, 3))
 
 
-SCALED = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
 TWO_HISTOGRAMS = {
     "pooling": layers.GeneralizedSumPooling(5, return_histogram=True),
     "histogram": layers.PrototypeHistogram(5),
@@ -222,12 +191,6 @@ ROWS = [
         initialize,
         ((pictures(), None), "layers named"),
         ((pictures(), 7), "7 dimensions, 6 channels, 40 images"),
-    ),
-    *rows(
-        proxy_optimizer,
-        (({"prototypes": 1e-2},), "'prototypes'.*encoder/kernel"),
-        (({"proxies": 1, "class_proxies/proxies": 2},), "/proxies' twice"),
-        (({"proxies": 1e-2}, SCALED), "Received: optimizer="),
     ),
     (models.truncate_encoder, (encoder(), 9), "truncate_to=9"),
     (trained, {"sample_weight": np.ones(24)}, "no sample weights"),

@@ -270,21 +270,26 @@ class Rate(keras.optimizers.schedules.LearningRateSchedule):
 
 def build_optimizer(recipe: Recipe, learner: Any) -> Any:
     """Returns the optimizer of a recipe for a built learner."""
-    rates, base = {}, recipe.learning_rate
+    optimizers: dict[str, Any] = {}
+    base = recipe.learning_rate
     if recipe.uses_proxies:
         factor = recipe.proxy_learning_rate_multiplier
-        rates["proxies"] = _rate(recipe, base * factor)
+        optimizers[".*/proxies"] = _adam(_rate(recipe, base * factor))
     factor = recipe.backbone_learning_rate_multiplier
     if recipe.warmup_steps or factor != 1:
-        rate = _rate(recipe, base)
         paths = [variable.path for variable in learner.trainable_variables]
         head = [path for path in paths if path.split("/")[0] in HEAD]
-        rates |= dict.fromkeys(head, rate)
+        optimizers |= dict.fromkeys(head, _adam(_rate(recipe, base)))
     rate = _rate(recipe, base * factor, hold=recipe.warmup_steps)
-    optimizer = keras.optimizers.AdamW(rate, weight_decay=1e-4)
-    if rates:
-        return gsp.models.proxy_optimizer(learner, optimizer, rates)
-    return optimizer
+    if not optimizers:
+        return _adam(rate)
+    return keras.optimizers.MultiOptimizer(
+        keras.optimizers.OptimizerMap(_adam(rate), optimizers)
+    )
+
+
+def _adam(rate):
+    return keras.optimizers.AdamW(rate, weight_decay=1e-4)
 
 
 def _rate(recipe, peak, hold=0):
