@@ -24,7 +24,7 @@ import numpy as np
 from training.recipes.recipe import Recipe, named
 from training.recipes.settings import positive
 from training.runs.command_line import is_list, run_command
-from training.runs.run_directory import write_text
+from training.runs.run_directory import RunDirectory, write_text
 from training.runs.scoring import part_scores
 from training.runs.verdict import interval
 from training.train import changed_settings, command_of
@@ -343,7 +343,7 @@ class Advice:
         """
         import keras
 
-        from training.runs.trial import Trial
+        from training.runs.train_run import train_run
 
         def check_time(batch, logs=None):
             if time.monotonic() >= self.end:
@@ -351,19 +351,19 @@ class Advice:
 
         content = json.dumps([recipe.settings, splits.classes()], default=str)
         name = hashlib.sha256(content.encode()).hexdigest()[:12]
-        trial = Trial(self.command.output / "runs" / name, recipe)
+        run = RunDirectory(self.command.output / "runs" / name)
+        stop = keras.callbacks.LambdaCallback(on_train_batch_end=check_time)
         try:
-            if not trial.is_finished:
-                stop = keras.callbacks.LambdaCallback(
-                    on_train_batch_end=check_time
+            if not run.is_finished:
+                train_run(
+                    recipe, splits, run, keep_embeddings=True, callbacks=[stop]
                 )
-                trial.train(splits, keep=True, callbacks=[stop])
         except ValueError as error:
             # Embeddings, or their scores, of a training that diverged.
             if "finite" not in str(error):
                 raise
-            return -np.inf, trial.path
-        return trial.validation_score(), trial.path
+            return -np.inf, run.path
+        return run.read_scores()["val_map_at_r"], run.path
 
 
 def main(arguments: list[str] | None = None) -> None:

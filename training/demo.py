@@ -85,6 +85,7 @@ def run_demo(command: DemoCommand) -> None:
     start = time.monotonic()
     folder = command.runs / "smoke" if command.smoke else command.runs
     # TensorFlow takes seconds to import: not for an error or for --help.
+    from training import report
     from training.recipes.data import check_sources, load_splits
 
     directories: dict[str, RunDirectory] = {}
@@ -106,7 +107,8 @@ def run_demo(command: DemoCommand) -> None:
         f"unseen symbols:\n\n{table}"
     )
     export_and_search(looks[-1], images, folder)
-    write_demo_report(directories, folder)
+    runs = [str(run.path) for run in directories.values()]
+    report.main([*runs, "--output", str(folder / "report.html")])
     seconds = time.monotonic() - start
     print(f"{seconds:.0f} seconds in all. Everything is in {folder}/")
 
@@ -201,19 +203,6 @@ def export_and_search(look: Look, images: Any, folder: Path) -> None:
     picture = str(folder / "neighbors.png")
     options = ["--top", str(NUM_SHOWN), "--picture", picture]
     search.main([str(model), *files, *options])
-
-
-def write_demo_report(
-    directories: dict[str, RunDirectory], folder: Path
-) -> None:
-    """Writes the report of all trainings."""
-    from training.report import ReportCommand, write_report
-
-    runs = tuple(directory.path for directory in directories.values())
-    page = folder / "report.html"
-    for note in write_report(ReportCommand(runs=runs, output=page)):
-        print(f"note: {note}")
-    print(f"{page}: the report, one file that any browser opens")
 
 
 def results_table(

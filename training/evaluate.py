@@ -60,13 +60,13 @@ def _evaluate(command):
 
     if command.split == "all":
         # All classes, however the run's own data were split.
-        images = [read_recipe(recipe).every_image()]
+        sides = {"test": read_recipe(recipe).every_image()}
     else:
         splits = load_splits(recipe, directory.read_classes())
-        images = [getattr(splits, command.split)]
+        sides = {"test": splits.sides()[command.split]}
         if command.split == "test":
-            images += [splits.query, splits.gallery]
-    scores = score(encoder, recipe, *images)
+            sides = splits.scored()
+    scores = score(encoder, recipe, sides)
     del scores["queries"]
     if command.augmentation:
         parts = [

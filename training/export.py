@@ -27,12 +27,10 @@ class Export:
     run: Annotated[Path, tyro.conf.Positional]
     """Run directory, for example `runs/glyphs,seed=1`."""
     index: Literal["exact", "none"] = "exact"
-    """With a gallery that is searched exactly, or the encoder alone."""
+    """With a gallery that is searched exactly, that of the run's data set or
+    its test images; or the encoder alone."""
     output: Path | None = None
     """Folder to make; by default saved_models/NAME."""
-    images_per_class: Annotated[int | None, positive] = None
-    """Maximum number of images of each class in the gallery, which is that of
-    the run's data set, or its test images."""
     false_accept_rate: Annotated[float | None, between_zero_and_one] = None
     """With a gallery: store the distance threshold at which this share of the
     searches for an unknown class has a match, calibrated on the run's
@@ -120,8 +118,6 @@ def export_run(export: Export) -> None:
         return
     splits = load_splits(recipe, directory.read_classes())
     gallery = splits.gallery or splits.test
-    if export.images_per_class is not None:
-        gallery = gallery.of_each_class(export.images_per_class)
     root = images_root(recipe.data_dir or ".")
     index = _index(export, recipe, encoder, splits, gallery, root)
     write_model(export.target, encoder, gallery, index, folder=root, **options)

@@ -7,6 +7,7 @@ settings follow.
 
 import io
 import shlex
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,15 @@ from training.runs.verdict import interval
 REPORT_MARK = "<!-- keras_gsp report -->"
 RUNS = "*/settings.json"
 MEASURES = {"map_at_r": "MAP@R", "precision_at_1": "P@1"}
+FACTS = (
+    "Scores are of classes that were not trained with, in percent, with 95 % "
+    "intervals over classes."
+)
+# Settings on which the images depend, before they are cropped.
+READ = "dataset", "data_dir", "data_arguments", "decisions"
+SHOWN = 3  # good queries, and bad ones, that the page shows
+NEIGHBORS = 6  # beside each query
+TILE = 1.4  # side of an image, inches
 
 
 @dataclass(frozen=True)
@@ -60,22 +70,38 @@ class ReadRun:
     settings: dict[str, Any]
     history: list[dict[str, float]] = field(default_factory=list)
     scores: dict[str, Any] = field(default_factory=dict)
-    searched: Any = None
+    searched: "Searched | None" = None
     notes: list[str] = field(default_factory=list)
     gain: dict[str, Any] | None = None
     """Paired difference to the first run, in MAP@R."""
 
-    def score(self, measure: str) -> tuple[Any, ...]:
-        """Mean over queries, and its 95 % interval over classes if known."""
-        if self.searched is None:
-            written = self.scores.get(measure)
-            return (written if isinstance(written, int | float) else None,)
-        scores = self.searched.by_query[measure]
-        found = _difference(scores, 0 * scores, self.searched.classes)
-        if found is None:
-            return (float(np.nanmean(scores)),)
-        low, high = max(0.0, found["low"]), min(1.0, found["high"])
-        return found["difference"], low, high
+    @property
+    def map_at_r(self) -> float | None:
+        """That of `scores.json`."""
+        return self.scores.get("map_at_r")
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The search of one run.
+
+    `images` begin with the queries; a gallery that is another set follows.
+    `neighbors` are positions of images without the query itself,
+    `(queries, k)`; distances are Euclidean; `scores` are the MAP@R of each
+    query, NaN without a positive.
+    """
+
+    recipe: Recipe
+    images: Any
+    encoder: Any
+    neighbors: np.ndarray
+    distances: np.ndarray
+    scores: np.ndarray
+
+    @property
+    def classes(self) -> np.ndarray:
+        """Class of each query, `(queries,)`."""
+        return self.images.labels[: len(self.neighbors)]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -110,7 +136,7 @@ def write_report(command: ReportCommand) -> list[str]:
     compare(runs)
     lead, *sentences = verdict(runs)
     sections = [
-        Section("Scores", [*sentences, *_facts(runs)], _score_table(runs)),
+        Section("Scores", [*sentences, FACTS], _score_table(runs)),
         *_pictured(runs),
         *_curves(runs),
         Section("Settings", (), _settings(runs), is_text=True),
@@ -156,7 +182,6 @@ def read_runs(paths: Sequence[Path]) -> list[ReadRun]:
 
 def _search(runs):
     """Searches the images of every run that can; reads each data set once."""
-    from training.reports.searched import read_scored, search_all
     from training.runs.scoring import load_encoder
 
     read: dict[Any, Any] = {}
@@ -165,9 +190,9 @@ def _search(runs):
         try:
             recipe = Recipe.from_settings(run.settings)
             encoder = load_encoder(run.directory)
-            key = recipe.images, str(classes)
+            key = str([recipe.settings[name] for name in READ] + [classes])
             if key not in read:
-                read[key] = read_scored(recipe, classes)
+                read[key] = _read_scored(recipe, classes)
             splits, notes = read[key]
             run.searched = search_all(encoder, recipe, splits)
         except (ValueError, OSError, ImportError, RuntimeError) as error:
@@ -175,46 +200,85 @@ def _search(runs):
             run.notes.append(f"No image could be embedded: {reason[:400]}")
             continue
         run.notes += notes
-        written = run.scores.get("map_at_r")
-        now = float(np.nanmean(run.searched.by_query["map_at_r"]))
-        if written is not None and abs(now - written) > 1e-3:
+        now = float(np.nanmean(run.searched.scores))
+        if run.map_at_r is not None and abs(now - run.map_at_r) > 1e-3:
             run.notes.append(
-                f"scores.json has a MAP@R of {written:.4f}, the encoder now "
-                f"reaches {now:.4f}: the images or the encoder have changed."
+                f"scores.json has a MAP@R of {run.map_at_r:.4f}, the encoder "
+                f"now reaches {now:.4f}: the images or the encoder have "
+                "changed."
             )
+
+
+def _read_scored(recipe, classes):
+    """Reads the images a run is scored on, and notes about unusable ones."""
+    from training.recipes.data import read_recipe
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        splits = read_recipe(
+            recipe.with_(cache_features=False, corrupt_images="skip")
+        )
+        if classes is not None:
+            splits = splits.of_run(classes)
+    notes = [str(warning.message) for warning in caught]
+    return splits, [text for text in notes if "unusable images" in text]
+
+
+def search_all(encoder: Any, recipe: Recipe, splits: Any) -> Searched:
+    """Embeds images and searches the neighbors of each query."""
+    import keras_gsp as gsp
+    from training.runs.scoring import embed, side_scores
+
+    recipe, images = recipe.with_(cache_features=False), splits.test
+    rows = {"test": embed(encoder, recipe, images)}
+    queries = gallery = range(len(images))
+    if splits.query is not None:
+        # Test images are the queries, then the gallery.
+        queries = range(len(splits.query))
+        gallery = range(len(queries), len(queries) + len(splits.gallery))
+        rows |= {"query": rows["test"][queries]}
+        rows |= {"gallery": rows["test"][gallery]}
+    index = gsp.retrieval.ExactIndex(
+        rows["test"][gallery], images.labels[gallery], np.array(gallery)
+    )
+    nearest = index.search(
+        rows["test"][queries],
+        min(NEIGHBORS, len(gallery) - (queries == gallery)),
+        exclude_ids=np.array(queries),
+    )
+    scores = side_scores(rows, splits.sides())["per_query"]
+    return Searched(
+        recipe=recipe,
+        images=images,
+        encoder=encoder,
+        neighbors=np.asarray(nearest.ids, "int64"),
+        distances=np.asarray(nearest.distances),
+        scores=np.asarray(scores["map_at_r"]),
+    )
 
 
 def compare(runs: Sequence[ReadRun]) -> None:
     """Compares each run with the first, query by query."""
+    from keras_gsp.metrics import paired_difference
+
     base = runs[0].searched
     for run in runs[1:]:
         if run.searched is None or base is None:
             continue
-        if not run.searched.is_same(base):
+        if run.searched.images is not base.images:
             run.notes.append(
                 f"It is scored on different images than {runs[0].name}, so "
                 "they are not compared query by query."
             )
-            continue
-        scores, others = (
-            each.by_query["map_at_r"] for each in (run.searched, base)
-        )
-        run.gain = _difference(scores, others, base.classes)
-
-
-def _difference(scores, others, classes):
-    """The `paired_difference`, or None: a single class has no interval."""
-    from keras_gsp.metrics import paired_difference
-
-    if len(np.unique(classes)) < 2:
-        return None
-    return paired_difference(scores, others, classes)
+        elif len(np.unique(base.classes)) > 1:
+            scores = run.searched.scores, base.scores
+            run.gain = paired_difference(*scores, base.classes)
 
 
 def _best(runs):
     """The run of the highest MAP@R, None without scores."""
-    scored = [run for run in runs if run.score("map_at_r")[0] is not None]
-    return max(scored, key=lambda run: run.score("map_at_r")[0], default=None)
+    scored = [run for run in runs if run.map_at_r is not None]
+    return max(scored, key=lambda run: run.map_at_r, default=None)
 
 
 def verdict(runs: Sequence[ReadRun]) -> list[str]:
@@ -226,8 +290,8 @@ def verdict(runs: Sequence[ReadRun]) -> list[str]:
     if text is None:
         text = (
             f"{best.name} reaches a MAP@R of "
-            f"{100 * best.score('map_at_r')[0]:.1f} % on classes that were not "
-            "trained with; the raw features were not scored."
+            f"{100 * best.map_at_r:.1f} % on classes that were not trained "
+            "with; the raw features were not scored."
         )
     else:
         text = text.replace("this run", best.name) if len(runs) > 1 else text
@@ -241,52 +305,35 @@ def verdict(runs: Sequence[ReadRun]) -> list[str]:
     return [text, *gains]
 
 
-def _facts(runs):
-    """Says what the scores are of."""
-    for run in runs:
-        if run.searched is not None:
-            classes = run.searched.classes
-            yield (
-                f"Scores are of {len(classes):,} queries of "
-                f"{len(np.unique(classes)):,} classes that were not trained "
-                "with, in percent, with 95 % intervals over classes."
-            )
-            return
-
-
 def _score_table(runs):
     """The raw features of the runs, then each run and its gain."""
 
-    def text(mean, *ends):
-        if mean is None:
-            return "–"
-        shown = ", ".join(f"{100 * end:.1f}" for end in ends)
-        return f"{100 * mean:.1f}" + (f" [{shown}]" if ends else "")
+    def row(name, scores, gain="–"):
+        numbers = [scores.get(measure) for measure in MEASURES]
+        cells = ["–" if x is None else f"{100 * x:.1f}" for x in numbers]
+        if "lower_map_at_r" in scores:
+            ends = (100 * scores[f"{x}_map_at_r"] for x in ("lower", "upper"))
+            cells[0] += " [{:.1f}, {:.1f}]".format(*ends)
+        return [name, *cells, gain]
 
     table = [["run", *MEASURES.values(), "gain in MAP@R"]]
     raw = next((run.scores["raw"] for run in runs if "raw" in run.scores), None)
     if raw is not None:
-        for name, key in (
-            ("raw features", raw["best"]),
-            ("whitened", "whitened"),
-        ):
-            scores = [text(raw[key].get(measure)) for measure in MEASURES]
-            table.append([f"{name}, not trained", *scores, "–"])
+        table.append(row("raw features, not trained", raw[raw["best"]]))
+        table.append(row("whitened, not trained", raw["whitened"]))
     for run in runs:
         gain = "–" if run.gain is None else interval(run.gain)
-        scores = [text(*run.score(measure)) for measure in MEASURES]
-        table.append([run.name, *scores, gain])
+        table.append(row(run.name, run.scores, gain))
     return table
 
 
 def _pictured(runs):
     """Good and bad queries of the first and of the best run."""
     from training.reports.page import Section, drawn_address
-    from training.reports.searched import chosen_queries, draw_queries
 
     compared = [run for run in runs if run.gain is not None]
-    best = _best(compared or runs)
-    if best is None or best.searched is None:
+    best = _best(compared or runs) or runs[0]
+    if best.searched is None:
         return []
     shown = [runs[0], best] if compared else [best]
     names = [run.name for run in shown]
@@ -306,6 +353,75 @@ def _pictured(runs):
             )
             sections.append(Section(heading, [text], pictures=pictures))
     return sections
+
+
+def chosen_queries(shown: Sequence[Searched]) -> dict[str, list[int]]:
+    """Chooses good and bad queries of the last search, one of each class.
+
+    Of equal successes those that gain most over the first search.
+    """
+    first, last = shown[0], shown[-1]
+    scores = last.scores
+    gains = scores - first.scores
+    good = _of_each_class(last, np.lexsort((-gains, -scores)))[:SHOWN]
+    worst = _of_each_class(last, np.argsort(scores, kind="stable"))
+    bad = [q for q in worst if scores[q] < 1 and q not in good]
+    return {"Right first": good, "Wrong first": bad[:SHOWN]}
+
+
+def _of_each_class(search, order):
+    chosen: dict[int, int] = {}
+    for query in order.tolist():
+        if not np.isnan(search.scores[query]):
+            chosen.setdefault(int(search.classes[query]), query)
+    return list(chosen.values())
+
+
+def draw_queries(searched: Searched, queries: Sequence[int]) -> io.BytesIO:
+    """Draws queries and their neighbors, veiled where nothing is pooled.
+
+    A solid frame is the query's class, a dashed one is another.
+    """
+    from training.pictures.framed_image import draw_image
+    from training.pictures.palette import BLACK, BLUE, VERMILION, picture
+    from training.pictures.pooling_weights import (
+        pooling_layer,
+        pooling_weights,
+    )
+    from training.recipes.batches import evaluation_batches
+
+    rows = np.column_stack([queries, searched.neighbors[queries]])
+    chosen, positions = np.unique(rows, return_inverse=True)
+    batches = evaluation_batches(
+        searched.recipe, searched.images.subset(chosen)
+    )
+    pixels = np.concatenate([np.asarray(pixels) for pixels, _ in batches])
+    weights: Any = [None] * len(pixels)
+    if pooling_layer(searched.encoder) is not None:
+        found = pooling_weights(searched.encoder, pixels.astype("uint8"))
+        weights = found if found.ndim == 3 else weights
+    labels, names = searched.images.labels, searched.images.class_names
+    drawn = io.BytesIO()
+    height, width = rows.shape
+    size = (TILE * width, (TILE + 0.45) * height)
+    with picture(drawn, height, width, figsize=size) as axes:
+        for place, position in enumerate(positions.reshape(-1)):
+            (row, rank), image = divmod(place, width), rows.flat[place]
+            is_right = labels[image] == labels[queries[row]]
+            title = names[labels[image]][:18]
+            if rank:
+                distance = searched.distances[queries[row], rank - 1]
+                title = f"{title}\n{distance:.2f}"
+            draw_image(
+                axes[row, rank],
+                pixels[position].astype("uint8"),
+                weights[position],
+                title,
+                BLACK if not rank else BLUE if is_right else VERMILION,
+                3,
+                "-" if is_right else "--",
+            )
+    return drawn
 
 
 def _curves(runs):

@@ -47,7 +47,8 @@ class Tiny:
             seed=seed,
         )
         write_json(path / "settings.json", {"recipe": recipe.settings})
-        write_json(path / "scores.json", {"map_at_r": 0.5})
+        ends = {"lower_map_at_r": 0.4, "upper_map_at_r": 0.6}
+        write_json(path / "scores.json", {"map_at_r": 0.5, **ends})
         lines = [
             {"step": step, "loss": 1 / step, "val_map_at_r": 0.1}
             for step in (100, 200)

@@ -26,7 +26,7 @@ def test_an_export_names_its_run_and_nothing_private(tiny):
     facts = tiny.search.metadata
     assert facts["run"] == "gsp-0"
     assert facts["recipe"]["dataset"] == "folder"
-    assert facts["scores"] == {"map_at_r": 0.5}
+    assert facts["scores"]["map_at_r"] == 0.5
     assert facts["crop_fraction"] == pytest.approx(227 / 256, abs=0.02)
     assert facts["gallery_size"] == 20
     assert not [*tiny.search.folder.parent.glob("*.partial")]

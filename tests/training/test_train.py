@@ -107,16 +107,18 @@ def test_a_run_that_gained_nothing_ends_with_the_command_of_what_is_better(
 
 def test_the_saved_encoder_has_the_best_weights_and_their_scores(finished):
     encoder = evaluate.load_encoder(finished)
-    scores = score(encoder, RECIPE, SPLITS.test)
+    scores = score(encoder, RECIPE, SPLITS.scored())
     assert len(scores.pop("queries")) == 12
     saved = finished.read_scores()
     assert scores == pytest.approx({k: saved[k] for k in scores}, abs=1e-6)
-    validated = score(encoder, RECIPE, SPLITS.validation)["map_at_r"]
+    sides = {"test": SPLITS.validation}
+    validated = score(encoder, RECIPE, sides)["map_at_r"]
     best = max(line["val_map_at_r"] for line in finished.read_history())
     assert validated == pytest.approx(best, abs=1e-6)
     # Queries search their gallery.
     halves = [SPLITS.test.subset(np.arange(s, 12, 2)) for s in (0, 1)]
-    assert score(encoder, RECIPE, SPLITS.test, *halves)["num_queries"] == 6
+    sides = dict(zip(("query", "gallery"), halves, strict=True))
+    assert score(encoder, RECIPE, sides)["num_queries"] == 6
 
 
 @pytest.mark.slow
@@ -193,7 +195,7 @@ def test_a_network_is_adapted_and_its_export_is_certified(
     sizes = train_run(recipe, SPLITS, run)
     saved = evaluate.load_encoder(run)
     assert not any("lora" in weight.path for weight in saved.weights)
-    scores = score(saved, recipe, SPLITS.test)
+    scores = score(saved, recipe, SPLITS.scored())
     assert scores["map_at_r"] == pytest.approx(sizes["map_at_r"], abs=0.1)
     assert {"map_at_r_4", "precision_at_1_4"} <= sizes.keys()
     assert "val_map_at_r_4" in run.read_history()[-1]

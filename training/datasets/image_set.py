@@ -107,6 +107,12 @@ class RetrievalSplits:
         found = {one.name: getattr(self, one.name) for one in fields(self)[1:]}
         return {side: part for side, part in found.items() if part is not None}
 
+    def scored(self) -> dict[str, ImageSet]:
+        """Maps names to what is scored: test images, or queries and gallery."""
+        sides = self.sides()
+        names = ("query", "gallery") if self.query else ("test",)
+        return {name: sides[name] for name in names}
+
     def mapped(self, change: Callable[[ImageSet], ImageSet]) -> RetrievalSplits:
         """Returns the splits with every side changed."""
         changed: Any = {

@@ -111,10 +111,9 @@ def scored_sides(splits: RetrievalSplits | ImageSet) -> dict[str, Any]:
     """The sides of a data set; queries and gallery are its test images."""
     if isinstance(splits, ImageSet):
         return {"images": splits}
-    sides = splits.sides()
-    if splits.query is not None:
-        del sides["test"]
-    return sides
+    sides = {"train": splits.train, **splits.scored()}
+    sides["validation"] = splits.validation
+    return {side: part for side, part in sides.items() if part is not None}
 
 
 def _look(path):

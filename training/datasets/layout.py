@@ -10,14 +10,13 @@ import numpy as np
 
 from keras_gsp.data import ImageSet
 from keras_gsp.data.archives import is_archive, unpacked
+from keras_gsp.data.listed_files import image_root
 
 
 def images_root(data_dir: str | Path) -> Path:
-    """The folder that images are named below: of an archive, its content."""
-    place = Path(data_dir).expanduser()
-    if is_archive(place):
-        return unpacked(place)
-    return place.parent if place.is_file() else place
+    """The folder that images are named below: of a list, its own."""
+    root = image_root(data_dir)
+    return root.parent if root.is_file() else root
 
 
 def find_root(

@@ -146,11 +146,6 @@ class _Rows(list):
 
 def _batches(recipe, images, preprocessing, augment=None, **options):
     if _is_whole(recipe, images):
-        if images.images is None:
-            raise ValueError(
-                "`crop_size` must be given for images on disk. "
-                "Received: crop_size=None."
-            )
         preprocessing = augment = None
     return gsp.data.image_batches(
         images.paths if images.images is None else images.images,

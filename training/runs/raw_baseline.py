@@ -35,10 +35,8 @@ def raw_scores(recipe: Recipe, splits: RetrievalSplits) -> dict[str, Any]:
     `queries` the MAP@R of each test image, of the best (`raw`) and `whitened`.
     Kept in the cache folder.
     """
-    sides = splits.sides()
-    sides["train"] = fitted_images(sides["train"])
-    if "query" in sides:
-        del sides["test"]
+    sides = {"train": fitted_images(splits.train), **splits.scored()}
+    sides["validation"] = splits.validation
     keras.utils.set_random_seed(recipe.seed)
     network = build_backbone(recipe, image_shape(recipe, splits.test))
     digest = hashlib.sha256(f"2 {recipe.embedding_size}".encode())

@@ -40,13 +40,10 @@ def side_scores(
 def score(
     encoder: Any,
     recipe: Recipe,
-    images: Any,
-    query: Any = None,
-    gallery: Any = None,
-    *,
+    sides: Mapping[str, Any],
     file: Path | None = None,
 ) -> dict:
-    """Embeds images and scores their retrieval, or of `query` in `gallery`.
+    """Embeds images and scores their retrieval: `test`, `query` in `gallery`.
 
     With `lower_map_at_r` and `upper_map_at_r`, its 95 % interval over classes,
     scores of each Matryoshka size (`map_at_r_64`), and as `queries` the MAP@R
@@ -56,9 +53,6 @@ def score(
     from keras_gsp.metrics import paired_difference
     from keras_gsp.models.encoder import truncated
 
-    sides = {"test": images}
-    if query is not None:
-        sides = {"query": query, "gallery": gallery}
     rows = {side: embed(encoder, recipe, part) for side, part in sides.items()}
     if file is not None:
         from_first_process(lambda: save_arrays(file, rows))

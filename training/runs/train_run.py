@@ -56,9 +56,8 @@ def train_run(
             shrinkage,
             callbacks,
         )
-        tested = splits.test, splits.query, splits.gallery
         file = directory.path / FILE if keep_embeddings else None
-        scores = score(encoder, recipe, *tested, file=file)
+        scores = score(encoder, recipe, splits.scored(), file)
         labels = (splits.query or splits.test).labels
         gain = compared(scores.pop("queries"), raw, labels)
         del raw["queries"]

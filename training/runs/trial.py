@@ -1,10 +1,8 @@
 """A run that is compared with others: trained once, scored query by query."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,18 +33,8 @@ class Trial:
         """Whether nothing of the run is missing."""
         return (self.path / QUERIES).exists()
 
-    def train(
-        self,
-        splits: RetrievalSplits,
-        *,
-        keep: bool = False,
-        callbacks: Sequence[Any] = (),
-    ) -> None:
-        """Trains it and scores each test query; resumes a killed run.
-
-        `keep` leaves the test embeddings in the folder; `callbacks` are more
-        Keras callbacks of its `fit`, without a state.
-        """
+    def train(self, splits: RetrievalSplits) -> None:
+        """Trains it and scores each test query; resumes a killed run."""
         directory, start = RunDirectory(self.path), time.monotonic()
         if not directory.is_finished:
             label = f"{self.path.parent.name} {self.path.name}"
@@ -56,7 +44,6 @@ class Trial:
                 directory,
                 label=label,
                 keep_embeddings=True,
-                callbacks=callbacks,
             )
         with RunDirectory(self.path).locked():
             # Two processes may find it trained and not scored.
@@ -65,8 +52,7 @@ class Trial:
             found = query_scores(load_test_embeddings(self.path), splits)
             found["seconds"] = np.array(time.monotonic() - start)
             save_arrays(self.path / QUERIES, found)
-            if not keep:
-                (self.path / FILE).unlink()
+            (self.path / FILE).unlink()
 
     def validation_score(self) -> float:
         """The best validation score; -inf where training diverged."""
