@@ -24,8 +24,6 @@ class BrowseCommand:
     images are embedded first."""
     data_dir: Path | None = None
     """Folder of the photographs of a saved retriever, to show them."""
-    port: int = 8616
-    """Port of the page."""
     open: bool = False
     """Open the page in the browser."""
 
@@ -44,7 +42,6 @@ def _serve(command):
     with tempfile.TemporaryDirectory() as folder:
         page(_retriever(command, folder)).launch(
             server_name="127.0.0.1",
-            server_port=command.port,
             inbrowser=command.open,
             max_file_size="50mb",
             show_error=True,

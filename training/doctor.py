@@ -25,12 +25,6 @@ from training.runs.command_line import (
 from training.train import command_of
 
 LISTED = 5
-SUSPECTED = {
-    "wrong_labels": ("label", " that may be wrong"),
-    "duplicates": ("pair", " of near copies"),
-    "outliers": ("outlier", ""),
-    "same_classes": ("pair", " of classes that may be one"),
-}
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ def _images(command):
 
 def _groups(command, found, root, is_labeled):
     """Returns the section of copies; prints those of a flat folder."""
-    from training.reports.review import TITLES, group_cards
+    from training.reports.review import KINDS, group_cards
 
     groups = [group for part in found.copies.values() for group in part]
     if command.encoder is not None:
@@ -113,36 +107,25 @@ def _groups(command, found, root, is_labeled):
         rest = " of near copies, the largest first"
         print(*_listed(names, "group", rest), sep="\n")
     cards = [] if command.review is None else group_cards(groups, root)
-    return TITLES["duplicates"], len(groups), cards
+    return KINDS["duplicates"][0], len(groups), cards
 
 
 def _suspects(command, images, root):
     """Compares embeddings and prints what was found; returns the sections."""
     import keras_gsp as gsp
-    from keras_gsp._labeled_batches import encoded
-    from training.reports.review import TITLES, suspect_cards
-    from training.runs.scoring import load_encoder, load_preprocessing
+    from training.reports.review import KINDS, suspect_cards
+    from training.runs.scoring import load_encoder
 
-    expected = load_preprocessing(command.encoder)
-    if expected is None:
-        raise ValueError(
-            "`encoder` must know how its images are prepared, by "
-            "`build_encoder(..., preprocessing=...)`. Received: "
-            f"{command.encoder}, which does not."
-        )
-    images = images.readable()
-    # Few at once: photographs of many megapixels take much memory.
-    batches = gsp.data.image_batches(
-        images, preprocessing=expected, batch_size=16
-    )
-    embeddings = encoded(load_encoder(command.encoder), batches)[0]
+    images, index = images.readable(), gsp.retrieval.ExactIndex()
+    retriever = gsp.retrieval.Retriever(load_encoder(command.encoder), index)
+    embeddings = retriever.embed(images.paths)
     found = gsp.retrieval.suspects(embeddings, images.names)
     cards, sections = suspect_cards(images, embeddings, found, root), []
-    for kind, (noun, rest) in SUSPECTED.items():
+    for kind, (heading, noun, rest) in KINDS.items():
         count, legends = len(getattr(found, kind)), cards[kind]
         names = [card["legend"] for card in legends]
         print(*_listed(names, noun, rest, count), sep="\n")
-        sections.append((TITLES[kind], count, legends))
+        sections.append((heading, count, legends))
     return sections
 
 

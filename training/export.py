@@ -12,7 +12,7 @@ import numpy as np
 import tyro
 
 from training.pictures.framed_image import encoded_image
-from training.recipes.settings import Range, check_fields, positive
+from training.recipes.settings import Range, positive
 from training.runs.command_line import counted, run_command
 from training.runs.run_directory import RunDirectory
 from training.search import DEFAULT_FOLDER, IMAGES
@@ -50,7 +50,6 @@ class Export:
     """Replace what is at `output`."""
 
     def __post_init__(self) -> None:
-        check_fields(self)
         for name in ("false_accept_rate", "augmentation"):
             value = getattr(self, name)
             if value and self.index == "none":

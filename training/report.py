@@ -56,8 +56,8 @@ class ReportCommand:
         """The file to write."""
         if self.output is not None:
             return self.output
-        is_one = len({path.resolve() for path in self.runs}) == 1
-        folder = self.runs[0] if is_one else self.runs[0].parent
+        first, *others = self.runs
+        folder = first.parent if others else first
         return folder / "report.html"
 
 
@@ -151,22 +151,21 @@ def write_report(command: ReportCommand) -> list[str]:
 
 
 def read_runs(paths: Sequence[Path]) -> list[ReadRun]:
-    """Reads runs, each once, named by folder or, where equal, by path.
+    """Reads runs, named by folder or, where equal, by path.
 
     A run may be unfinished. `FileNotFoundError` for a folder without one.
     """
     runs = []
-    folders = {path.resolve(): path for path in map(Path, paths)}
-    names = [path.name for path in folders]
-    for path, given in folders.items():
+    names = [path.resolve().name for path in paths]
+    for path, name in zip(paths, names, strict=True):
         directory = RunDirectory(path)
         if not directory.settings.exists():
             beside = sorted(x.parent.name for x in path.parent.glob(RUNS))
             raise FileNotFoundError(
-                f"`runs` must be run directories. Received: {given}. There "
-                f"are in {given.parent}: {', '.join(beside) or 'none'}."
+                f"`runs` must be run directories. Received: {path}. There "
+                f"are in {path.parent}: {', '.join(beside) or 'none'}."
             )
-        name = path.name if names.count(path.name) == 1 else str(given)
+        name = name if names.count(name) == 1 else str(path)
         run = ReadRun(name, directory, directory.read_settings()["recipe"])
         run.history = [x for x in directory.read_history() if "step" in x]
         if directory.is_finished:

@@ -19,14 +19,13 @@ CIFAR10_SIDES = (
     (("ship", "truck", "dog", "horse"), "frog"),
 )
 _CELLS = 4
+CELL = 32  # side of a cell, pixels
 
 
 def collage_splits(
     data_dir: str | Path,
     *,
-    canvas_size: int = 64,
     images_per_class: int | None = None,
-    seed: int = 0,
 ) -> RetrievalSplits:
     """Makes collages of the ten classes of CIFAR-10 (thesis, section 5.3.2).
 
@@ -34,14 +33,9 @@ def collage_splits(
     `train/` and `test/` where the folder has these. Validation has a fifth of
     the training images, since no class is left for it.
     """
-    if canvas_size < 2 or canvas_size % 2:
-        raise ValueError(
-            "`canvas_size` must be even, the side of two cells. Received: "
-            f"canvas_size={canvas_size}."
-        )
     # A network may have learned the pictures of `train`.
     pictures = [
-        load_pictures(data_dir, canvas_size // 2, images_per_class, side=side)
+        load_pictures(data_dir, CELL, images_per_class, side=side)
         for side in ("train", "test")
     ]
     known = {name for own, one in CIFAR10_SIDES for name in (*own, one)}
@@ -50,7 +44,7 @@ def collage_splits(
             "A collage needs the ten classes of CIFAR-10. Received: "
             f"{', '.join(pictures[0].class_names[:12])}."
         )
-    rng, made = np.random.default_rng(seed), {}
+    rng, made = np.random.default_rng(0), {}
     for split, (own, background) in _cifar10_parts(*pictures).items():
         pixels = compose_collages(own.images, background, rng)
         made[split] = replace(own, images=pixels)

@@ -76,15 +76,11 @@ def pool_of(recipe: Recipe, images: ImageSet) -> Any:
 
 
 def evaluation_batches(
-    recipe: Recipe,
-    images: ImageSet,
-    *,
-    encoder: Any = None,
-    batch_size: int = 32,
+    recipe: Recipe, images: ImageSet, *, encoder: Any = None
 ) -> Any:
     """Returns all images once, cropped as recipe and trained encoder say."""
     preprocessing = expected_preprocessing(recipe, encoder)
-    return _batches(recipe, images, preprocessing, batch_size=batch_size)
+    return _batches(recipe, images, preprocessing, batch_size=32)
 
 
 def cropped_batches(recipe: Recipe, images: ImageSet, seed: int) -> Any:

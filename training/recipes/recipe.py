@@ -55,7 +55,7 @@ ARGUMENTS = {
 
 DATA_ARGUMENTS = {
     "glyphs": ("canvas_size", "distractors"),
-    "collage": ("canvas_size", "images_per_class"),
+    "collage": ("images_per_class",),
 }
 CCP_ARGUMENTS = "patience", "warmup", "anchor_weight"
 
@@ -92,9 +92,8 @@ class Settings:
     data_dir: str | None = None
     """Folder, archive or list file of the data set."""
     data_arguments: Arguments = field(default_factory=dict)
-    """glyphs, collage: canvas_size=48, the side in pixels; glyphs:
-    distractors=false, no symbols around each letter: an upper bound; collage:
-    images_per_class=9."""
+    """glyphs: canvas_size=48, the side in pixels; distractors=false, no symbols
+    around each letter: an upper bound; collage: images_per_class=9."""
     corrupt_images: Literal["raise", "skip"] = "raise"
     """List unreadable files in one error, or leave them out."""
     decisions: str | None = None
@@ -158,8 +157,8 @@ class Settings:
     memory: Arguments = field(default_factory=dict)
     """Compare with a memory of past embeddings (XBM): capacity=1024, at least
     a batch, and warmup_steps=100, steps before it is used. Without: none."""
-    ccp: Literal["off", "learned", "single", "on"] = "off"
-    """Proxies beside pairs: learned, from samples once, or alternating."""
+    ccp: Literal["off", "single", "on"] = "off"
+    """Proxies from samples beside pairs: once, or alternating."""
     proxies_per_class: Annotated[int, positive] = 1
     """Proxies (soft-triple: centers) of a class."""
     ccp_pool_size: Annotated[int, positive] = 12
@@ -294,12 +293,12 @@ class Recipe(Settings):
     @property
     def uses_proxies(self) -> bool:
         """Whether the training classes have proxies."""
-        return self.uses_proxy_loss or self.ccp != "off"
+        return self.uses_proxy_loss or self.samples_proxies
 
     @property
     def samples_proxies(self) -> bool:
         """Whether proxies start from samples."""
-        return self.ccp in ("single", "on")
+        return self.ccp != "off"
 
     @property
     def ccp_patience(self) -> int:
@@ -387,8 +386,6 @@ def _check(r: Recipe) -> None:
     need("lora_rank", is_plain or r.lora_rank is None, unless)
     is_split = r.regularizer == "none" or r.classes_per_batch > 1
     need("classes_per_batch", is_split, "2 or more with a regularizer")
-    is_new = r.ccp != "learned" or not r.uses_proxy_loss
-    need("ccp", is_new, f"off, single or on with loss={r.loss}, of proxies")
     has_pairs = not r.uses_pairs or r.samples_per_class > 1
     need("samples_per_class", has_pairs, f"2 or more with loss={r.loss}")
     if r.matryoshka_size is not None:

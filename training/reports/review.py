@@ -18,11 +18,15 @@ from training.reports.page import Section, picture_address, write_page
 SHOWN = 300  # cards of one kind, at most
 OF_A_CLASS = 3  # pictures that stand for a class
 SIDE = 112
-TITLES = {
-    "wrong_labels": "Wrong labels?",
-    "duplicates": "The same picture twice?",
-    "outliers": "Not part of the collection?",
-    "same_classes": "Two names for one class?",
+# Kind of suspects -> heading, noun, and what follows it.
+KINDS = {
+    "wrong_labels": ("Wrong labels?", "label", " that may be wrong"),
+    "duplicates": ("The same picture twice?", "pair", " of near copies"),
+    "outliers": ("Not part of the collection?", "outlier", ""),
+    "same_classes": (
+        *("Two names for one class?", "pair"),
+        " of classes that may be one",
+    ),
 }
 
 
@@ -73,7 +77,7 @@ def suspect_cards(
     makers = make.wrong, make.double, make.outlier, make.merged
     return {
         kind: [card(item) for item in getattr(found, kind)[:SHOWN]]
-        for kind, card in zip(TITLES, makers, strict=True)
+        for kind, card in zip(KINDS, makers, strict=True)
     }
 
 

@@ -178,15 +178,21 @@ class History(keras.callbacks.Callback):
         self.best = state["best"]
 
 
+def kept_line(history: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Returns the evaluation whose weights are kept, the first of the best."""
+    scores = [line.get("val_map_at_r", -np.inf) for line in history]
+    best = np.argmax(np.where(np.isfinite(scores), scores, -np.inf))
+    return history[int(best)]
+
+
 def solved_problems(
     history: Sequence[Mapping[str, Any]],
 ) -> dict[str, int]:
     """Counts the problems of chance constrained programming.
 
     Returns `num_problems`, all that began, and `scored_problem`, that of the
-    weights that were kept, the first of the best: 1 is a single set of proxies.
+    weights that were kept: 1 is a single set of proxies.
     """
-    scores = [line.get("val_map_at_r", -np.inf) for line in history]
-    best = np.argmax(np.where(np.isfinite(scores), scores, -np.inf))
     problems = [int(line.get("ccp_problem", 0)) for line in history]
-    return {"num_problems": max(problems), "scored_problem": problems[best]}
+    scored = int(kept_line(history).get("ccp_problem", 0))
+    return {"num_problems": max(problems), "scored_problem": scored}

@@ -4,8 +4,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from training.datasets.image_set import RetrievalSplits
 from training.recipes.recipe import Recipe
 from training.runs.distribution import NONE, Distribution
@@ -127,16 +125,14 @@ def _train(recipe, splits, directory, label, distribution, shrinkage, others):
 
 def _finish(recipe, directory, scores):
     """Adds which step was kept and what it gained; writes `scores.json`."""
+    from training.runs.callbacks import kept_line, solved_problems
+
     history = directory.read_history()
-    scored = [line.get("val_map_at_r", np.nan) for line in history]
-    validated = np.where(np.isfinite(scored), scored, -np.inf)
-    kept = history[int(np.argmax(validated))]
+    kept = kept_line(history)
     scores |= {"kept_step": kept["step"], "steps": history[-1]["step"]}
     scores["val_map_at_r"] = kept["val_map_at_r"]
     if recipe.samples_proxies:
         # The weights may be those of an earlier problem.
-        from training.runs.callbacks import solved_problems
-
         scores |= solved_problems(history)
     first = history[0].items()
     scores["untrained"] = {k: v for k, v in first if k.startswith("val_")}

@@ -124,6 +124,36 @@ def test_a_copy_of_a_query_in_the_gallery_is_a_leak(folder, tmp_path):
     assert found == Inspection(copies={LEAK: groups})
 
 
+def test_a_folder_without_classes_has_groups_and_a_page(tmp_path, capsys):
+    photos, page = tmp_path / "photos", tmp_path / "review.html"
+    for number in range(3):
+        picture(photos / f"{number}.png", number, size=(96, 80))
+    picture(photos / "small.jpg", 0)
+    (photos / "copy.png").write_bytes((photos / "1.png").read_bytes())
+    (photos / "broken.jpg").write_bytes(b"")
+    doctor.main(["--data-dir", str(photos), "--review", str(page)])
+    printed = capsys.readouterr().out
+    assert "6 images without labels" in printed
+    assert "broken.jpg: cannot be read" in printed
+    assert "2 groups of near copies, the largest first" in printed
+    assert "    0.png = small.jpg\n" in printed
+    assert "    1.png = copy.png\n" in printed
+    assert "leak" not in printed
+    html = page.read_text()
+    assert "small.jpg, 48 x 40" in html
+    # What "keep the largest" drops.
+    assert "[&#34;small.jpg&#34;]" in html
+
+
+def test_many_frames_of_one_scene_do_not_hide_a_leak(tmp_path, monkeypatch):
+    for number in range(6):
+        file = tmp_path / "train" / "a" / f"{number}.jpg"
+        picture(file, 0, quality=70 + number)
+    picture(tmp_path / "test" / "b" / "0.jpg", 0, quality=90)
+    monkeypatch.setattr(inspection, "NEAREST", 1)
+    assert examined(tmp_path).has_leak
+
+
 def test_the_command_ends_with_one_on_leakage_alone(folder, capsys):
     # What a shell would read is quoted.
     folder = folder.rename(folder.with_name("it's; rm -r x"))

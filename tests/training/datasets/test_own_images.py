@@ -104,22 +104,19 @@ def test_collages_of_cifar10_learn_one_class_and_test_its_sibling(tmp_path):
         for image in range(20):
             file = tmp_path / name / f"{image}.jpg"
             layouts.picture(file, seed=100 * number + image)
-    splits = collage_splits(tmp_path, canvas_size=16)
+    splits = collage_splits(tmp_path)
     assert splits.train.class_names == tuple(sorted(learned))
     assert splits.test.class_names == tuple(sorted(tested))
     # Validation has a fifth of the training images.
     assert [len(side) for side in splits.sides().values()] == [64, 80, 16]
-    fewer = collage_splits(tmp_path, canvas_size=16, images_per_class=15)
+    fewer = collage_splits(tmp_path, images_per_class=15)
     assert [len(side) for side in fewer.sides().values()] == [48, 60, 12]
 
 
-def test_other_folders_and_odd_sides_are_no_collages(tmp_path):
+def test_other_folders_are_no_collages(tmp_path):
     layouts.folder(tmp_path / "few", list("abcd"))
     with pytest.raises(ValueError, match="CIFAR-10. Received: a, b, c, d"):
         collage_splits(tmp_path / "few")
-    for size in (0, 63):
-        with pytest.raises(ValueError, match=f"canvas_size={size}"):
-            collage_splits(tmp_path, canvas_size=size)
 
 
 def test_a_single_class_of_validation_is_warned_of(tmp_path):

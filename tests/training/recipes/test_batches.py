@@ -30,7 +30,7 @@ def test_whole_images_are_a_function_of_the_step_in_any_process():
     for one, other in zip(islice(whole, 3, 7), islice(part, 4), strict=True):
         for all_rows, rows in zip(one, other, strict=True):
             np.testing.assert_array_equal(all_rows[[0, 2]], rows)
-    found = list(batches.evaluation_batches(RECIPE, images, batch_size=4))
+    found = list(batches.evaluation_batches(RECIPE, images))
     pixels, labels = map(np.concatenate, zip(*found, strict=True))
     np.testing.assert_array_equal(pixels, images.images)
     assert labels.tolist() == images.labels.tolist()

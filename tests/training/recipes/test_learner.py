@@ -28,7 +28,6 @@ COMBINATIONS = [
     {"regularizer": "xml", "loss": "triplet"},
     {"regularizer": "xml", "pooling": "gsp", "loss": "ms"},
     {"ccp": "on", "loss": "c1"},
-    {"ccp": "learned"},
     {"loss": "soft-triple", "pooling": "gsp", "regularizer": "zsr"},
 ]
 
@@ -62,7 +61,7 @@ def test_weights_of_the_loss_are_those_that_are_set():
         ({"pooling": "gsp", "regularizer": "zsr"}, "regularizer_weight", 0.1),
         ({"regularizer": "xml"}, "regularizer_weight", 0.01),
         ({"memory": MEMORY, "in_batch_weight": 0.25}, "in_batch_weight", 0.25),
-        ({"ccp": "learned"}, "anchor_weight", None),
+        ({"loss": "proxy-nca"}, "anchor_weight", None),
         ({"ccp": "single"}, "anchor_weight", 2e-4),
         ({"ccp": "on", **UNANCHORED}, "anchor_weight", 0.0),
     ):

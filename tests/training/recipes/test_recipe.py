@@ -22,7 +22,6 @@ REFUSED = [
     {"resize": 32, "crop_size": 48},
     {"samples_per_class": 1},
     {"classes_per_batch": 1, "regularizer": "zsr"},
-    {"ccp": "learned", "loss": "arcface"},
     {"lora_rank": 4, "steps": 0},
     {"lora_rank": 4, "frozen": "all", "cache_features": True},
     {"matryoshka_size": 128},
