@@ -96,17 +96,26 @@ class LabeledBatches:
                 f"`{self.name}` must hold at least one batch. Received: none."
             )
 
-    def check_has_pair(self) -> None:
-        """Raises `ValueError` unless two images are of one class."""
-        seen: set[object] = set()
-        for _, labels in self:
-            labels = labels.tolist()
-            if len(seen.union(labels)) < len(seen) + len(labels):
+    def check_has_pair(self, gallery: "LabeledBatches | None" = None) -> None:
+        """Raises `ValueError` unless an image has a match here or there."""
+        if gallery is None:
+            seen: set[object] = set()
+            for _, labels in self:
+                labels = labels.tolist()
+                if len(seen.union(labels)) < len(seen) + len(labels):
+                    return
+                seen.update(labels)
+            raise ValueError(
+                f"`{self.name}` must hold two images of one class. "
+                f"Received: {len(seen)} images of {len(seen)} classes."
+            )
+        for _, queries in self:
+            wanted = set(queries.tolist())
+            if any(not wanted.isdisjoint(o.tolist()) for _, o in gallery):
                 return
-            seen.update(labels)
         raise ValueError(
-            f"`{self.name}` must hold two images of one class. "
-            f"Received: {len(seen)} images of {len(seen)} classes."
+            f"`{gallery.name}` must hold an image of a class of `{self.name}`. "
+            "Received: no class in common."
         )
 
     def _check_arrays(self, images, labels):

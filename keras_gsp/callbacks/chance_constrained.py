@@ -133,6 +133,7 @@ class ChanceConstrainedProgramming(StepCounter):
         self.monitor = monitor
         self.validation_freq = validation_freq
         self.seed = seed
+        self._missing: list[str] | None = None
 
     @property
     def num_problems(self) -> int:
@@ -143,10 +144,12 @@ class ChanceConstrainedProgramming(StepCounter):
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         _check_learner(self.model, self.warmup_epochs)
+        self._missing = None
         self._warn_if_too_short()
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         super().on_epoch_begin(epoch, logs)
+        self._raise_if_missing()
         progress = self.model.progress
         if not scalar(progress.is_started):
             if epoch < self.warmup_epochs:
@@ -167,12 +170,7 @@ class ChanceConstrainedProgramming(StepCounter):
                 if self.monitor in logs:
                     progress.record(logs[self.monitor], problem)
                 elif self.patience is not None:
-                    raise ValueError(
-                        "`monitor` must be in the logs at every evaluation: of "
-                        "a `RetrievalEvaluation` before this callback, with "
-                        "the same `validation_freq`. Received: monitor="
-                        f"{self.monitor!r}; the logs have {sorted(logs)}."
-                    )
+                    self._missing = sorted(logs)
         if problem > 1:
             distance = anchored.distance(learner.encoder.trainable_variables)
         logs["ccp_problem"] = 0 if is_warming_up else problem
@@ -184,6 +182,7 @@ class ChanceConstrainedProgramming(StepCounter):
     def on_train_end(self, logs: dict | None = None) -> None:
         progress = self.model.progress
         progress.is_warming_up.assign(0)
+        self._raise_if_missing()
         if self.patience and scalar(progress.best_problem) == 1:
             warnings.warn(
                 "Alternation did not improve the best weights: problem 1 of "
@@ -271,6 +270,17 @@ class ChanceConstrainedProgramming(StepCounter):
                 "more often, train longer, or set `patience=None` for a "
                 "single set of sampled proxies.",
                 stacklevel=2,
+            )
+
+    def _raise_if_missing(self):
+        # Late, so that the callbacks after this one save the epoch.
+        if self._missing is not None:
+            available, self._missing = ", ".join(self._missing), None
+            raise ValueError(
+                "`monitor` must be in the logs at every evaluation: of a "
+                "`RetrievalEvaluation` before this callback, with the same "
+                f"`validation_freq`. Received: monitor={self.monitor!r}; the "
+                f"logs have {available}."
             )
 
 

@@ -21,13 +21,15 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     `val_precision_at_1`, `val_precision_at_r`, `val_recall_at_<k>`, and
     `val_num_dropped` where queries have no match to find: of the encoder of a
     model that has one, otherwise of the model's own output, by Euclidean
-    distance. The images search each other; a query does not find itself.
+    distance.
 
     Args:
-        dataset: a finite `tf.data.Dataset` or `PyDataset` of
+        dataset: the queries: a finite `tf.data.Dataset` or `PyDataset` of
             (images, labels) batches, or a tuple of two arrays. Images may be a
             dict of an encoder's inputs.
         name: prefix of the logs.
+        gallery: the images searched in, of the same types. `None`: `dataset`
+            searches itself, without each query's own image.
         validation_freq: epochs from one evaluation to the next, at least 1, as
             in `fit`; the epochs between have no scores.
         recall_at: the k of each Recall@k.
@@ -65,6 +67,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         dataset: Any,
         *,
         name: str = "val",
+        gallery: Any = None,
         validation_freq: int = 1,
         recall_at: Sequence[int] = (1, 2, 4, 8),
         truncate_to: Sequence[int] = (),
@@ -79,11 +82,14 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self.recall_at = tuple(recall_at)
         self.truncate_to = tuple(truncate_to)
         self.scores: Any = None
-        self._batches = LabeledBatches(dataset, "dataset", batch_size)
+        self._queries = LabeledBatches(dataset, "dataset", batch_size)
+        self._gallery: LabeledBatches | None = None
+        if gallery is not None:
+            self._gallery = LabeledBatches(gallery, "gallery", batch_size)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        self._batches.check_has_pair()
-        next(encoded_batches(self._encoder(), self._batches))
+        self._queries.check_has_pair(self._gallery)
+        next(encoded_batches(self._encoder(), self._queries))
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if (epoch + 1) % self.validation_freq == 0:
@@ -97,12 +103,22 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     def evaluate(self) -> dict[str, Any]:
         """Returns the `gsp.metrics.retrieval_scores` of the data set now."""
         encoder = self._encoder()
-        rows, labels = encoded(encoder, self._batches)
-        scores = retrieval_scores(rows, labels, recall_at=self.recall_at)
+        rows_of: dict[str, Any] = {}
+        rows_of["embeddings"], labels = encoded(encoder, self._queries)
+        options: dict[str, Any] = {"labels": labels}
+        options["recall_at"] = self.recall_at
+        if self._gallery is not None:
+            rows_of["gallery_embeddings"], options["gallery_labels"] = encoded(
+                encoder, self._gallery
+            )
+        scores = retrieval_scores(**rows_of, **options)
         for size in self.truncate_to:
-            part = truncated(rows, size, normalization_of(encoder))
-            of_part = retrieval_scores(part, labels, recall_at=self.recall_at)
-            for name, value in of_part.items():
+            normalization = normalization_of(encoder)
+            parts: dict[str, Any] = {
+                name: truncated(rows, size, normalization)
+                for name, rows in rows_of.items()
+            }
+            for name, value in retrieval_scores(**parts, **options).items():
                 if not name.startswith("num_"):
                     scores[f"{name}_{size}"] = value
         # All processes must act on the same scores.

@@ -313,9 +313,13 @@ def test_a_pool_that_fails_at_the_switch_loses_nothing(tmp_path):
     assert gsp.callbacks.ExactResume(tmp_path).restore(build_learner()) == 3
 
 
-def test_a_missing_monitor_is_named():
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_missing_monitor_is_named_after_the_epoch_was_saved(tmp_path, epochs):
+    learner = build_learner()
+    resume = gsp.callbacks.ExactResume(tmp_path)
     with pytest.raises(ValueError, match="monitor='score'.*val_map_at_r"):
-        fit(build_learner(), [0.1], monitor="score")
+        fit(learner, [0.1] * epochs, resume, monitor="score")
+    assert gsp.callbacks.ExactResume(tmp_path).restore(build_learner()) == 1
 
 
 @pytest.mark.parametrize(

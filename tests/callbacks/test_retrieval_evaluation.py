@@ -110,13 +110,23 @@ def test_the_encoder_is_scored_when_the_model_has_one():
     assert evaluation.scores == retrieval_scores(embeddings, labels)
 
 
-def test_the_name_is_that_of_the_logs_which_count_queries_without_a_match():
-    images, labels = small_set()
-    labels[:2] = 8, 9
-    history = fit(
-        plain_model(), RetrievalEvaluation((images, labels), name="a")
+def test_queries_can_search_a_gallery_of_their_own():
+    queries, gallery = small_set(0), small_set(1)
+    model = plain_model()
+    evaluation = RetrievalEvaluation(queries, gallery=gallery, name="shop")
+    history = fit(model, evaluation)
+    expected = retrieval_scores(
+        model.predict(queries[0], verbose=0),
+        queries[1],
+        gallery_embeddings=model.predict(gallery[0], verbose=0),
+        gallery_labels=gallery[1],
     )
-    assert history.history["a_num_dropped"] == [2, 2]
+    assert evaluation.scores == expected
+    assert history.history["shop_map_at_r"][-1] == expected["map_at_r"]
+    part = gallery[0][gallery[1] > 0], gallery[1][gallery[1] > 0]
+    with pytest.warns(UserWarning, match="6 of 24 queries have no item of th"):
+        history = fit(model, RetrievalEvaluation(queries, gallery=part))
+    assert history.history["val_num_dropped"] == [6, 6]
 
 
 def test_it_evaluates_every_few_epochs_and_leaves_training_as_it_was():

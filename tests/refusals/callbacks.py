@@ -42,8 +42,8 @@ def evaluation(dataset=(IMAGES, LABELS), **options):
     return callbacks.RetrievalEvaluation(dataset, **options)
 
 
-def evaluated(dataset):
-    fit(evaluation(dataset))
+def evaluated(dataset=(IMAGES, LABELS), **options):
+    fit(evaluation(dataset, **options))
 
 
 def endless():
@@ -80,6 +80,11 @@ ROWS = [
         ({"batch_size": 0.5}, "batch_size=0.5"),
         (((IMAGES, LABELS[:3]),), "24 images, 3 labels"),
         (((IMAGES, LABELS, LABELS),), "a tuple of 3"),
+        ({"gallery": 3}, "`gallery`.*int"),
     ),
-    (evaluated, ((IMAGES, np.arange(24)),), "24 images of 24 classes"),
+    *rows(
+        evaluated,
+        (((IMAGES, np.arange(24)),), "24 images of 24 classes"),
+        ({"gallery": (IMAGES, LABELS + 4)}, "no class in c"),
+    ),
 ]
