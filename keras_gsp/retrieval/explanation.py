@@ -23,16 +23,14 @@ class Explanation:
         contributions: (pairs, num_prototypes), contribution of each prototype
             to the similarity, the mean of that in query and neighbor; sums to
             `similarity`.
-        query_weights: (pairs, height, width) or (pairs, tokens), the query's
-            pooling weights; sum to 1. `neighbor_weights`: the neighbor's.
-        query_maps: (..., num_prototypes), the share of each weight that moves
-            to each prototype. `neighbor_maps`: the neighbor's.
+        query_maps: (pairs, height, width, num_prototypes) or (pairs, tokens,
+            num_prototypes), the share of each position that moves to each
+            prototype; their sums over prototypes are the query's pooling
+            weights. `neighbor_maps`: the neighbor's.
     """
 
     similarity: np.ndarray
     contributions: np.ndarray
-    query_weights: np.ndarray
-    neighbor_weights: np.ndarray
     query_maps: np.ndarray
     neighbor_maps: np.ndarray
 
@@ -94,8 +92,6 @@ def explain(
     shares = {
         "similarity": ops.sum(first * second, axis=1),
         "contributions": (rows + columns) / 2,
-        "query_weights": ops.sum(maps, axis=-1),
-        "neighbor_weights": ops.sum(other_maps, axis=-1),
         "query_maps": maps,
         "neighbor_maps": other_maps,
     }

@@ -79,7 +79,6 @@ def test_contributions_equal_the_loop_over_places_and_prototypes():
     )
     # Maps are the pooling weights, split over prototypes.
     weights = layer.pooling_weights(taken.predict(query, verbose=0)[0])
-    np.testing.assert_allclose(shares.query_weights, weights, atol=1e-6)
     np.testing.assert_allclose(
         shares.query_maps.sum(axis=-1), weights, atol=1e-6
     )

@@ -44,7 +44,7 @@ def draw_explanation(
         ):
             draw_image(row[0], pixels, None, side)
             maps = getattr(shares, f"{side}_maps")[0]
-            parts = [getattr(shares, f"{side}_weights")[0]]
+            parts = [maps.sum(axis=-1)]
             parts += [maps[..., i] for i in strongest]
             for axis, title, part in zip(row[1:], titles, parts, strict=True):
                 draw_image(axis, pixels, part, title)

@@ -24,14 +24,7 @@ ROWS = "engine_rows.npy"
 
 
 class Engine:
-    """Rows that propose candidates, numbered in the order of their arrival.
-
-    Attributes:
-        finds_all: whether it compares a query with all rows.
-        learns: whether clusters or codes come from the rows it is built of.
-    """
-
-    finds_all = learns = False
+    """Rows that propose candidates, numbered in the order of their arrival."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -56,10 +49,10 @@ class Engine:
 class ApproximateIndex(GalleryIndex):
     """Base of the indexes whose engine proposes candidates.
 
-    The engine keeps deleted items, which a search skips, until these are the
-    majority and it is built again. Clusters and codes are learned again
-    whenever the items have doubled. Too few items to learn from are searched
-    exactly, with a warning.
+    The engine keeps deleted items, which a search skips. It is built again, and
+    learns clusters and codes again, when these are the majority and whenever
+    the items have doubled. Too few items to learn from are searched exactly,
+    with a warning.
     """
 
     # What to do about a low recall.
@@ -129,7 +122,7 @@ class ApproximateIndex(GalleryIndex):
         num_rows = 0 if engine is None else len(engine)
         is_stale = not num_rows or 2 * len(rows) < num_rows
         has_doubled = len(gallery) > 2 * self._num_built
-        if engine is None or is_stale or (has_doubled and engine.learns):
+        if engine is None or is_stale or has_doubled:
             self._rebuild(gallery)
             return
         vectors = gallery.vectors(added)
@@ -156,7 +149,7 @@ class ApproximateIndex(GalleryIndex):
             self.gallery, self._engine = gallery, engine
             self._rows = np.arange(len(gallery))
             self._num_built = len(gallery)
-        if engine is not None and not engine.finds_all:
+        if engine is not None:
             some = np.linspace(0, len(gallery) - 1, OWN_QUERIES).astype(int)
             own = gallery.vectors(np.unique(some))
             exact = super()._found(own, 10, [None] * len(own), None)

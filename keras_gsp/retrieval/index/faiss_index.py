@@ -111,8 +111,7 @@ class FaissIndex(ApproximateIndex):
         faiss_index = _made(gallery.embedding_size, self.factory)
         # Products of numbers around zero round less.
         engine = FaissEngine(faiss_index, gallery.origin, self)
-        engine.learns = not faiss_index.is_trained
-        if engine.learns:
+        if not faiss_index.is_trained:
             clusters = import_faiss().try_extract_index_ivf(faiss_index)
             count = CLUSTER_ROWS * getattr(clusters, "nlist", 0)
             count = min(len(gallery), max(count, TRAINING_ROWS))
@@ -131,9 +130,7 @@ class FaissIndex(ApproximateIndex):
                 f"{str(folder / FILE)!r}: {reason_of(error)}"
             ) from error
         origin = np.array(facts["origin"], "float32")
-        engine = FaissEngine(faiss_index, origin, self)
-        engine.learns = not _made(self.embedding_size, self.factory).is_trained
-        return engine
+        return FaissEngine(faiss_index, origin, self)
 
 
 class FaissEngine(Engine):
@@ -144,7 +141,6 @@ class FaissEngine(Engine):
     ) -> None:
         _set_parameters(faiss_index, options.parameters)
         self.index, self.origin, self._options = faiss_index, origin, options
-        self.finds_all = options.factory == "Flat"
 
     def __len__(self) -> int:
         return self.index.ntotal

@@ -117,8 +117,6 @@ class ScannEngine(Engine):
 
     def __init__(self, searcher: Any, options: ScannIndex) -> None:
         self._searcher, self._options = searcher, options
-        self.finds_all = list(options.settings or ()) == ["score_brute_force"]
-        self.learns = not self.finds_all
 
     def __len__(self) -> int:
         return self._searcher.size()

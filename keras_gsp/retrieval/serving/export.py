@@ -150,12 +150,13 @@ def export_retriever(
         )
     checked_match(index.match, served.space)
 
-    def embed(images):
-        return served.embedded_bytes(tf.constant(images))[0].numpy()
-
     carried = None
     if canaries is not None:
-        carried = Canaries.of(embed, index, canaries)
+        carried = Canaries.of(
+            lambda images: served.embedded_bytes(images)[0].numpy(),
+            index,
+            canaries,
+        )
     gallery = _ServedGallery(index, neighbors, within)
     facts = exported_facts(served, metadata) | gallery.facts
     _write_saved_model(served, gallery, facts, path, overwrite, carried)

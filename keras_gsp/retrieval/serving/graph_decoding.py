@@ -9,11 +9,11 @@ header, the WebP container.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from keras_gsp._tensor import Tensor
-from keras_gsp.data.decoding import MAX_PIXELS, MOVES, WHITE
+from keras_gsp.data.decoding import MOVES
+from keras_gsp.data.preprocessing import Preprocessing
 
 
 class _TensorFlow:
@@ -37,45 +37,21 @@ _EXIF_BYTES = 2**16
 _ORIENTATION_TAG = 0x0112
 
 
-def evaluation_window(
-    fraction: float | None,
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Returns the function that crops as `data.crops.center_window`."""
-
-    def window(height, width):
-        if fraction is None:
-            return tf.stack([0, 0, height, width])
-        shorter = tf.cast(tf.minimum(height, width), "float32")
-        side = tf.maximum(tf.cast(tf.round(shorter * fraction), "int32"), 1)
-        return tf.stack([(height - side) // 2, (width - side) // 2, side, side])
-
-    return window
-
-
-def upright_sides(contents: Tensor) -> Tensor:
-    """Returns height and width of a file's upright image, (2,) int64."""
-    header = tf.cast(_header_function()(contents), "int64")
-    return tf.where(header[2] >= 5, header[1::-1], header[:2])
+def stored_sides(contents: Tensor) -> Tensor:
+    """Returns height and width of a file's image as stored, (2,) int64."""
+    return tf.cast(_header_function()(contents)[:2], "int64")
 
 
 def cut_encoded(
-    contents: Tensor,
-    window: Callable[[Tensor, Tensor], Tensor],
-    size: tuple[int, int] | None,
-    *,
-    shorter_side: float | None = None,
-    channels: int = 3,
-    max_pixels: int = MAX_PIXELS,
-    background: tuple[int, int, int] = WHITE,
+    contents: Tensor, cut: Preprocessing, size: tuple[int, int] | None
 ) -> Any:
-    """Decodes a window of an encoded image and resizes it.
+    """Decodes an encoded image, cut as `cut` says, uint8.
 
-    `window` maps the upright image's height and width to (top, left, height,
-    width), in pixels. Without a `size` a window keeps its own, reduced to a
-    `shorter_side`. All files come out with three channels, or one, uint8. A
+    Without a `size` an image keeps its own, reduced to the `shorter_side`. A
     damaged or too large image, another format and an animated WebP file are an
     `InvalidArgumentError` when it runs.
     """
+    channels, shorter_side = cut.channels, cut.shorter_side
 
     def target(sides):
         if size is not None:
@@ -102,22 +78,31 @@ def cut_encoded(
         return tf.switch_case(steps, branches), 2**steps
 
     header = _header_function()(contents)
-    checked = _small_enough(contents, header[:2], max_pixels)
+    checked = _small_enough(contents, header[:2], cut.max_pixels)
     height, width, orientation = tf.unstack(header)
     is_turned = orientation >= 5
     upright = tf.where(is_turned, [width, height], [height, width])
-    place = window(upright[0], upright[1])
+    place = _window(upright[0], upright[1], cut.crop_fraction)
     sides = target(place[2:])
     sides = tf.where(is_turned, sides[::-1], sides)
     place = _stored_window(place, height, width, orientation)
     pixels, scale = tf.cond(
         _image_kind(contents) == JPEG,
         lambda: jpeg(checked, place, sides),
-        lambda: (_decoder(channels)(checked, tf.constant(background)), 1),
+        lambda: (_decoder(channels)(checked, tf.constant(cut.background)), 1),
     )
     pixels = _upright(_resized(pixels, place, sides, scale), orientation)
     height, width = size or (None, None)
     return tf.ensure_shape(pixels, [height, width, channels])
+
+
+def _window(height, width, fraction):
+    """The window of `data.crops.center_window`: top, left, height, width."""
+    if fraction is None:
+        return tf.stack([0, 0, height, width])
+    shorter = tf.cast(tf.minimum(height, width), "float32")
+    side = tf.maximum(tf.cast(tf.round(shorter * fraction), "int32"), 1)
+    return tf.stack([(height - side) // 2, (width - side) // 2, side, side])
 
 
 def _resized(pixels, place, sides, scale):

@@ -26,9 +26,8 @@ from keras_gsp.models.lora import merge_lora
 from keras_gsp.retrieval.index.search_index import SearchIndex
 from keras_gsp.retrieval.serving.graph_decoding import (
     cut_encoded,
-    evaluation_window,
+    stored_sides,
     tf,
-    upright_sides,
 )
 from keras_gsp.retrieval.space import check_space, space_fingerprint
 
@@ -82,6 +81,7 @@ class ServedEncoder:
         self.space = space_fingerprint(encoder)
         self.encoder = encoder = merge_lora(encoder)
         self.image_shape = _image_shape(encoder)
+        self.dtype = str(encoder.inputs[0].dtype)
         self.preprocessing = _preprocessing(encoder, index, self.image_shape)
         self.embedding_size = embedding_tensor(encoder).shape[-1]
         if network := _unscaled_network(encoder):
@@ -92,11 +92,6 @@ class ServedEncoder:
                 "or put a `keras.layers.Rescaling` before it.",
                 stacklevel=3,
             )
-
-    @property
-    def dtype(self) -> str:
-        """Of the encoder's images."""
-        return str(self.encoder.inputs[0].dtype)
 
     def embed(
         self, files: Sequence[Any], boxes: np.ndarray | None = None
@@ -199,15 +194,7 @@ class ServedEncoder:
         is_open = None in shape
 
         def read(content):
-            image = cut_encoded(
-                content,
-                evaluation_window(cut.crop_fraction),
-                None if is_open else shape[:2],
-                shorter_side=cut.shorter_side,
-                channels=shape[2],
-                max_pixels=cut.max_pixels,
-                background=cut.background,
-            )
+            image = cut_encoded(content, cut, None if is_open else shape[:2])
             return tf.io.serialize_tensor(image) if is_open else image
 
         def decoded(contents):
@@ -297,7 +284,7 @@ def _image_shape(encoder):
 
 def _reasons(contents, status, max_pixels):
     """Replaces the status of images refused for their size."""
-    sides, is_read = _each(upright_sides, contents, tf.zeros([2], "int64"))
+    sides, is_read = _each(stored_sides, contents, tf.zeros([2], "int64"))
     pixels = tf.reduce_prod(sides, axis=1)
     words = tf.strings.as_string(pixels)
     message = "too large: " + words + f" pixels, the limit is {max_pixels}"
