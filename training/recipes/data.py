@@ -20,7 +20,8 @@ SOURCES = {
     "data_dir": "the folder or archive of the data set: --data-dir PATH",
     "backbone_weights": (
         "a weights file of the frozen backbone: --backbone-weights FILE, or "
-        "imagenet for mobilenet-v2. To train from random weights: --frozen none"
+        "imagenet for mobilenet-v2 and resnet50. To train from random weights: "
+        "--frozen none"
     ),
 }
 

@@ -40,13 +40,12 @@ from training.recipes.glyph_network import (
     glyph_network,
 )
 from training.recipes.hub_backbone import build_hub_network
-from training.recipes.recipe import Recipe
+from training.recipes.recipe import LAST_STAGES, Recipe
 
 # Of MobileNetV2's weights for ImageNet.
 WIDTHS = 0.35, 0.5, 0.75, 1.0, 1.3, 1.4
-# The last layer of its trunk, whose maps have twice the cells a side of the
-# last ones.
-TRUNK_END = "block_12_add"
+# Minus the mean of ImageNet: blue, green, red.
+RESNET_OFFSET = (-103.939, -116.779, -123.68)
 # Share of the mean variance: 0.3 gains on birds, characters and emoji, see
 # docs/results/whitening.md; each has a better one of its own.
 SHRINKAGE = 0.3
@@ -386,7 +385,7 @@ def cut_backbone(recipe: Recipe, image_shape: tuple) -> Any:
                 layer.trainable = False
     if recipe.frozen != "trunk":
         return images, network(pixels), lambda features: features
-    cut = network.get_layer(TRUNK_END)
+    cut = network.get_layer(LAST_STAGES[recipe.backbone.partition("@")[0]])
     trunk = keras.Model(network.input, cut.output, name="trunk")
     trunk.trainable = False
     stage = keras.Model(cut.output, network.output, name="last_stage")
@@ -435,12 +434,20 @@ def _network(recipe, image_shape, pixels):
         if weights is not None:
             gsp.models.load_bn_inception_weights(network, weights)
         return network, pixels
+    build: Any
     if name == "mobilenet-v2":
-        network = _mobilenet(image_shape, weights, width)
+        alpha = float(width) if width else width_of(weights)
+        build = partial(keras.applications.MobileNetV2, alpha=alpha)
+        network = _application(build, image_shape, weights)
         if keras.backend.backend() == "jax":
             use_products(network)
         scaling = keras.layers.Rescaling(1 / 127.5, -1.0)
         return network, scaling(pixels)
+    if name == "resnet50":
+        build = keras.applications.ResNet50
+        scaling = keras.layers.Rescaling(1.0, RESNET_OFFSET)
+        pixels = scaling(keras.ops.flip(pixels, axis=-1))
+        return _application(build, image_shape, weights), pixels
     if weights == CHARACTERS:
         weights = character_weights(name)
     network = _filled(glyph_network(image_shape, name), weights)
@@ -471,20 +478,18 @@ def width_of(weights: str | None) -> float:
 
 def fetch_imagenet_weights(recipe: Recipe) -> None:
     """Downloads the ImageNet weights of a backbone, if necessary."""
-    if not recipe.backbone.startswith("mobilenet-v2"):
+    if recipe.backbone.partition("@")[0] not in ("mobilenet-v2", "resnet50"):
         raise ValueError(
             "`backbone_weights` must name a file with backbone="
-            f"{recipe.backbone}: commands fetch ImageNet weights of "
-            "mobilenet-v2 alone. Received: backbone_weights=imagenet."
+            f"{recipe.backbone}: Keras has ImageNet weights for mobilenet-v2 "
+            "and resnet50. Received: backbone_weights=imagenet."
         )
     side = recipe.crop_size or 224
     _network(recipe, (side, side, 3), keras.Input((side, side, 3)))
 
 
-def _mobilenet(image_shape, weights, width):
-    alpha = float(width) if width else width_of(weights)
-    options = {"input_shape": image_shape, "include_top": False, "alpha": alpha}
-    build = partial(keras.applications.MobileNetV2, **options)
+def _application(build, image_shape, weights):
+    build = partial(build, input_shape=image_shape, include_top=False)
     if weights != "imagenet":
         return _filled(build(weights=None), weights)
     try:

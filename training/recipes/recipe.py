@@ -35,7 +35,7 @@ from training.recipes.settings import (
 
 BACKBONES = (
     *("glyph-cnn", "glyph-cnn-local", "glyph-cnn-global", "picture-cnn"),
-    *("mobilenet-v2", "bn-inception"),
+    *("mobilenet-v2", "resnet50", "bn-inception"),
 )
 # Data sets without a published split.
 OWN_SPLITS = ("folder", "csv")
@@ -108,14 +108,15 @@ class Settings:
     which keeps square images whole."""
 
     backbone: str = "glyph-cnn"
-    """glyph-cnn, mobilenet-v2, ..., or hub:PRESET of keras-hub. The width of
-    mobilenet-v2 is that of its weights, 1 without, or mobilenet-v2@0.35."""
+    """glyph-cnn, mobilenet-v2, resnet50, ..., or hub:PRESET of keras-hub. The
+    width of mobilenet-v2 is that of its weights, 1 without, or
+    mobilenet-v2@0.35."""
     backbone_weights: str | None = None
     """Weights file, `imagenet` (downloaded) or `characters` (glyph-cnn, trained
     on single characters); None: random weights."""
     frozen: Literal["none", "batch-norm", "trunk", "all"] = "none"
     """Part of the backbone that is not trained; `trunk`: all before the last
-    stage of mobilenet-v2, and batch normalization."""
+    stage of mobilenet-v2 or resnet50, and batch normalization."""
     lora_rank: Annotated[int | None, positive] = None
     """Train low-rank factors of this rank in place of the backbone's weights,
     which are frozen; None: no LoRA."""
@@ -344,6 +345,11 @@ class Recipe(Settings):
         return self.resize or self.crop_size
 
 
+# The last layer of a backbone's trunk, where maps have twice the cells of the
+# last ones a side.
+LAST_STAGES = {"mobilenet-v2": "block_12_add", "resnet50": "conv4_block6_out"}
+
+
 def check_word(name: str, word: str, known: Iterable[str]) -> None:
     """Raises `ValueError` for an unknown word, with similar ones."""
     known = list(known)
@@ -375,8 +381,9 @@ def _check(r: Recipe) -> None:
     need("ccp_arguments", are_known, f"of {', '.join(CCP_ARGUMENTS)}")
     is_cut = r.resize is None or r.resize >= (r.crop_size or math.inf)
     need("resize", is_cut, f"None or at least crop_size={r.crop_size}")
-    has_trunk = r.backbone.startswith("mobilenet-v2")
-    need("frozen", r.frozen != "trunk" or has_trunk, "trunk of mobilenet-v2")
+    has_stages = r.backbone.partition("@")[0] in LAST_STAGES
+    of = " or ".join(LAST_STAGES)
+    need("frozen", r.frozen != "trunk" or has_stages, f"trunk of {of} alone")
     is_fixed = r.frozen == "all" and r.augmentation == "none"
     is_fixed |= r.frozen == "trunk"
     unless = "False unless frozen=trunk, or all with augmentation=none"

@@ -148,9 +148,9 @@ def test_imagenet_weights_that_cannot_be_fetched_are_explained(monkeypatch):
     def fail(**arguments):
         raise Exception("URL fetch failure on https://x: -1")  # noqa: TRY002
 
-    monkeypatch.setattr(keras.applications, "MobileNetV2", fail)
-    recipe = SMALL.with_(backbone="mobilenet-v2", backbone_weights="imagenet")
+    monkeypatch.setattr(keras.applications, "ResNet50", fail)
+    recipe = SMALL.with_(backbone="resnet50", backbone_weights="imagenet")
     with pytest.raises(ConnectionError, match="--backbone-weights FILE"):
         fetch_imagenet_weights(recipe)
-    with pytest.raises(ValueError, match="mobilenet-v2 alone"):
+    with pytest.raises(ValueError, match="mobilenet-v2 and resnet50"):
         fetch_imagenet_weights(SMALL.with_(backbone_weights="imagenet"))

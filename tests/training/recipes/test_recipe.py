@@ -111,6 +111,7 @@ def test_choices_imply_their_settings():
     # Own images start from ImageNet where Keras has its weights.
     for name in ("folder", "folder-features", "csv"):
         assert named(name).backbone_weights == "imagenet"
+    assert named("folder", backbone="resnet50").backbone_weights == "imagenet"
     assert named("folder", backbone="glyph-cnn").backbone_weights is None
     proxies = named("glyphs", loss="proxy-nca")
     assert (proxies.samples_per_class, proxies.fall_share) == (2, 0.25)
