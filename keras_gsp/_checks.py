@@ -1,6 +1,5 @@
 """Checks of arguments, and of tensors, in a graph too."""
 
-import math
 import numbers
 from typing import Any
 
@@ -13,21 +12,12 @@ from keras_gsp._tensor import Tensor
 
 def check_positive(**arguments: float) -> None:
     """Raises `ValueError` for an argument that is not in (0, infinity)."""
-    for name, value in arguments.items():
-        if not 0 < value < math.inf:
-            raise ValueError(
-                f"`{name}` must be positive and finite. "
-                f"Received: {name}={value}."
-            )
+    check_interval("(0, inf)", **arguments)
 
 
 def check_not_negative(**arguments: float) -> None:
     """Raises `ValueError` for an argument that is below 0, or NaN."""
-    for name, value in arguments.items():
-        if not value >= 0:
-            raise ValueError(
-                f"`{name}` must be at least 0. Received: {name}={value}."
-            )
+    check_interval("[0, inf]", **arguments)
 
 
 def is_integer(value: Any, *, least: int | None = None) -> bool:

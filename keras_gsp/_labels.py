@@ -80,16 +80,12 @@ def checked_values(
     return values
 
 
-def label_codes(
-    labels: Any, name: str = "labels"
-) -> tuple[np.ndarray, np.ndarray]:
+def label_codes(labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Numbers class labels from 0, in the order of the sorted labels.
 
     Returns (codes, values), int32 (items,), and `values[codes] == labels`.
     """
-    values, codes = np.unique(
-        checked_labels(labels, None, name), return_inverse=True
-    )
+    values, codes = np.unique(checked_labels(labels), return_inverse=True)
     return codes.astype("int32"), values
 
 

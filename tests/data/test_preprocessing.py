@@ -85,8 +85,6 @@ def test_a_converter_gives_size_crop_and_pixel_range():
     )
     kept = {"scale": (0.5, 0.25, 1.0), "offset": (-1.0, 0.0, 2.0)}
     assert found == Preprocessing((32, 32), None, **kept)
-    saved = keras.saving.serialize_keras_object(found)
-    assert keras.saving.deserialize_keras_object(saved) == found
     assert hash(found)
 
 
