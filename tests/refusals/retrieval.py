@@ -134,7 +134,7 @@ ROWS = [
         first,
         ({"labels": [1, "a"]}, "`labels`.*one type"),
         ({"ids": [1, 2**63]}, "`ids`.*int64.*strings.*to 92233"),
-        ({"ids": [1.5, 2]}, "fractions"),
+        ({"ids": [1.5, 2]}, "`ids`.*int64 holds.*1.5"),
         ({"ids": ["a", "a\0"]}, "NUL"),
         ({"labels": [1, np.nan]}, "`labels` must not be NaN"),
         ({"labels": MASKED}, "masked"),

@@ -15,7 +15,7 @@ from keras_gsp._labels import checked_values, composed
 
 RESERVED = {"id", "label", "embedding", "embeddings", "distance"}
 INT64 = np.iinfo("int64")
-# Whole floats up to here are the integers that they stand for.
+# Floats up to here are the integers that they stand for, and the reverse.
 LARGEST_WHOLE = 2**53
 # Strings become NumPy's where this adds at most so much, or takes this little.
 MOST_WIDENED, LEAST_WIDE = 8, 2**22
@@ -146,15 +146,7 @@ def as_numpy(values: np.ndarray) -> np.ndarray:
 def checked_ids(ids: Any, count: int) -> np.ndarray:
     """Returns ids as integers or strings; whole floats are integers."""
     ids = checked_column(ids, count, "ids")
-    if ids.dtype.kind == "f":
-        is_small = np.abs(ids) <= LARGEST_WHOLE
-        if not (is_small & (ids == np.rint(ids))).all():
-            raise TypeError(
-                "`ids` must be integers or strings. Received: dtype "
-                f"{ids.dtype}, with fractions or beyond 2**53."
-            )
-        ids = ids.astype("int64")
-    return ids
+    return ids if ids.dtype == object else _cast("id", ids, np.dtype("int64"))
 
 
 def ids_of_kind(ids: list[Any], dtype: np.dtype) -> np.ndarray:
@@ -232,10 +224,11 @@ def _cast(name, values, dtype):
     with np.errstate(invalid="ignore"):
         cast = values.astype(dtype)
         is_same = cast.astype(values.dtype) == values
+        is_same &= np.abs(values) <= LARGEST_WHOLE
     if not is_same.all():
         raise TypeError(
-            f"`{shown(name)}` must be numbers that {dtype} holds, as in the "
-            f"gallery. Received: {values[~is_same][0]}, {values.dtype}."
+            f"`{shown(name)}` must be numbers that {dtype} holds exactly, as "
+            f"{values.dtype} up to 2**53. Received: {values[~is_same][0]}."
         )
     return cast
 

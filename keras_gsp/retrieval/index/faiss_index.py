@@ -175,23 +175,21 @@ class FaissEngine(Engine):
 def _made(size, factory):
     faiss = import_faiss()
     # An empty index: codes of 12 or 96 parts need a size they divide.
-    sizes = (64, 1920) if size is None else (size,)
+    size = 1920 if size is None else size
     if re.search(r"IDMap|IVF0|(HNSW|NSG)[01](?!\d)", str(factory)):
         # faiss ends the process for HNSW0; IDMap takes no rows without ids.
         raise ValueError(
             "`factory` must have at least one cluster or two links, and no "
             f"IDMap, for the index keeps the ids. Received: {factory!r}."
         )
-    for size in sizes:
-        try:
-            return faiss.index_factory(size, factory, faiss.METRIC_L2)
-        except (RuntimeError, TypeError) as error:
-            reason = error
-    raise ValueError(
-        "`factory` must be a factory string that faiss knows, such as "
-        "'Flat', 'HNSW32', 'IVF256,Flat' or 'RaBitQ', for embeddings of "
-        f"size {size}. Received: factory={factory!r}: {reason_of(reason)}"
-    ) from reason
+    try:
+        return faiss.index_factory(size, factory, faiss.METRIC_L2)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            "`factory` must be a factory string that faiss knows, such as "
+            "'Flat', 'HNSW32', 'IVF256,Flat' or 'RaBitQ', for embeddings of "
+            f"size {size}. Received: factory={factory!r}: {reason_of(error)}"
+        ) from error
 
 
 def _has_codes(engine):

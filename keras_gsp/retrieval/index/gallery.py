@@ -11,7 +11,6 @@ from keras_gsp._checks import check_choice
 from keras_gsp._embeddings import nearby_origin
 from keras_gsp.ops.neighbors import NearestItems
 from keras_gsp.retrieval.index.columns import (
-    RESERVED,
     Rows,
     Texts,
     blocks_of,
@@ -118,12 +117,6 @@ class Gallery:
     def labels(self) -> Any:
         """Labels of the items, (items,), numbers or `Texts`."""
         return self.stored["label"].values
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Attributes by name, (items,), numbers or `Texts`."""
-        names = [name for name in self.columns if name not in RESERVED]
-        return {name: self.columns[name] for name in names}
 
     @property
     def dtypes(self) -> dict[str, np.dtype]:

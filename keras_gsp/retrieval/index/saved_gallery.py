@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_gsp.data.preprocessing import Preprocessing
-from keras_gsp.retrieval.index.columns import Rows, Texts
+from keras_gsp.retrieval.index.columns import RESERVED, Rows, Texts
 from keras_gsp.retrieval.index.gallery import Gallery, StoredVectors
 from keras_gsp.retrieval.index.search_index import KEPT
 from keras_gsp.storage.checksums import INDEX, verified_facts, write_checksums
@@ -36,7 +36,7 @@ def save_gallery(index: Any, folder: Path, facts: dict[str, Any]) -> None:
         "items": len(gallery),
         "embedding_size": gallery.embedding_size,
         "storage": gallery.storage,
-        "attributes": sorted(gallery.attributes),
+        "attributes": sorted(set(gallery.columns) - RESERVED),
         "added": gallery.num_added,
         "low": gallery.low.tolist(),
         "high": gallery.high.tolist(),
