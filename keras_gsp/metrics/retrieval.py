@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_gsp._checks import check_count
 from keras_gsp._embeddings import searched_sides
-from keras_gsp.metrics.rankings import positive_ranks
+from keras_gsp.metrics.rankings import Relevance, positive_ranks
 
 # Relative distance to a copy that was stored in float16.
 HALF_PRECISION = 2.0**-11
@@ -89,9 +89,10 @@ def retrieval_scores(
     sides = searched_sides(
         embeddings, labels, gallery_embeddings, gallery_labels
     )
-    size = 1 + max(sides.codes.max(), sides.gallery_codes.max())
-    counts = np.bincount(sides.gallery_codes, minlength=size)[sides.codes]
-    counts -= int(sides.is_own_gallery)
+    relevance = Relevance(
+        sides.codes, sides.gallery_codes, sides.is_own_gallery
+    )
+    counts = relevance.num_positives
     if not counts.any():
         raise ValueError(
             "`labels` must give at least one query a positive: a gallery item "
@@ -107,7 +108,9 @@ def retrieval_scores(
                 "them may be higher.",
                 stacklevel=2,
             )
-    hits = positive_ranks(sides, counts, max([1, *recall_at]))
+    hits = positive_ranks(
+        sides.embeddings, sides.gallery, relevance, max([1, *recall_at])
+    )
     rows = _rows_of_hits(hits, counts, recall_at)
     scores = _means(rows, counts)
     if per_query:

@@ -74,11 +74,25 @@ def scores_of_loops(points, labels, *, recall_at=(1, 2), **options):
     return scores
 
 
-@pytest.fixture(params=[False, True], ids=["host", "accelerator"])
+# How a ranking is made depends on sizes; these reach each way with few items.
+WAYS = {
+    "on the host": {"rankings.DEEP_SHARE": 1},
+    "on an accelerator": {
+        "rankings.DEEP_SHARE": 1,
+        "neighbors.has_accelerator": lambda: True,
+        "neighbors.DEVICE_LEAST_WORK": 0,
+    },
+    "sorted": {"rankings.DEEP_SHARE": 10**6},
+}
+
+
+@pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
-    if request.param:
-        monkeypatch.setattr(neighbors, "has_accelerator", lambda: True)
-        monkeypatch.setattr(neighbors, "DEVICE_LEAST_WORK", 0)
+    for name, value in WAYS[request.param].items():
+        room, name = name.split(".")
+        module = {"rankings": rankings, "neighbors": neighbors}[room]
+        monkeypatch.setattr(module, name, value)
+    return request.param
 
 
 def random_set(seed, count=60, classes=9, size=5, noise=0.7):
@@ -98,7 +112,7 @@ def in_gallery(count, classes=7, seed=9):
 def test_every_way_to_rank_equals_the_loops(way, block, monkeypatch):
     if block is not None:
         monkeypatch.setattr(rankings, "SEARCHED_QUERIES", block)
-        monkeypatch.setattr(rankings, "SEARCHED_RANKS", block * 60)
+        monkeypatch.setattr(rankings, "BLOCK_NUMBERS", block * 60)
     for seed, classes in enumerate((1, 2, 9, 40)):
         given = random_set(seed, classes=classes)
         scores_of_loops(*given, recall_at=(1, 3, 200))
