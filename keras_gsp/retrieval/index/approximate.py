@@ -24,7 +24,12 @@ ROWS = "engine_rows.npy"
 
 
 class Engine:
-    """Rows that propose candidates, numbered in the order of their arrival."""
+    """Rows that propose candidates, numbered in the order of their arrival.
+
+    `learns`: whether clusters or codes come from the rows it is built of.
+    """
+
+    learns = True
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -49,10 +54,10 @@ class Engine:
 class ApproximateIndex(GalleryIndex):
     """Base of the indexes whose engine proposes candidates.
 
-    The engine keeps deleted items, which a search skips. It is built again, and
-    learns clusters and codes again, when these are the majority and whenever
-    the items have doubled. Too few items to learn from are searched exactly,
-    with a warning.
+    The engine keeps deleted items, which a search skips, until these are the
+    majority and it is built again. Clusters and codes are learned again
+    whenever the items have doubled. Too few items to learn from are searched
+    exactly, with a warning.
     """
 
     # What to do about a low recall.
@@ -122,7 +127,7 @@ class ApproximateIndex(GalleryIndex):
         num_rows = 0 if engine is None else len(engine)
         is_stale = not num_rows or 2 * len(rows) < num_rows
         has_doubled = len(gallery) > 2 * self._num_built
-        if engine is None or is_stale or has_doubled:
+        if engine is None or is_stale or (has_doubled and engine.learns):
             self._rebuild(gallery)
             return
         vectors = gallery.vectors(added)

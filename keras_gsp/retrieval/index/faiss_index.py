@@ -141,6 +141,7 @@ class FaissEngine(Engine):
     ) -> None:
         _set_parameters(faiss_index, options.parameters)
         self.index, self.origin, self._options = faiss_index, origin, options
+        self.learns = not _made(faiss_index.d, options.factory).is_trained
 
     def __len__(self) -> int:
         return self.index.ntotal
