@@ -153,7 +153,7 @@ def export_retriever(
     carried = None
     if canaries is not None:
         carried = Canaries.of(
-            lambda images: served.embedded_bytes(images)[0].numpy(),
+            lambda x: served.embedded_bytes(tf.constant(x))[0].numpy(),
             index,
             canaries,
         )
