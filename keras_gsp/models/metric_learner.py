@@ -257,11 +257,20 @@ class MetricLearner(Configured, keras.Model):
 
             It is traced twice where it creates the optimizer's variables.
             """
-            variables = self.trainable_variables
-            is_built = all(part.built for part in layers_at_any_depth(self))
-            if is_built and variables and not self.optimizer.built:
-                self.optimizer.build(variables)
+            if self.train_function is not None and not force:
+                return
             super().make_train_function(force)
+            step = self.train_function
+
+            def built_step(iterator):
+                # After the callbacks that freeze layers or set them free.
+                variables = self.trainable_variables
+                if variables and not self.optimizer.built:
+                    if all(part.built for part in layers_at_any_depth(self)):
+                        self.optimizer.build(variables)
+                return step(iterator)
+
+            self.train_function = built_step
 
         def train_step(self, data: Any) -> dict[str, Any]:
             """Takes the inner step of Algorithm 1 on (images, labels).

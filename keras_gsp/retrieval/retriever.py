@@ -332,7 +332,8 @@ class Retriever:
         labels: Any = [_label(name) for name in names]
         attributes: dict[str, Any] = {}
         if not is_new:
-            _, labels, ids, attributes = self.index.items(list(names))
+            found = self.index._searched.items(list(names))
+            _, labels, ids, attributes = found
             names = ids.tolist()
         files = [Path(present[name][0]) for name in names]
         rows, status = self._served.embed(files)

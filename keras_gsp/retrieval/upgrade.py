@@ -15,7 +15,7 @@ from keras_gsp._labeled_batches import (
     encoded_batches,
 )
 from keras_gsp.metrics.paired_difference import paired_difference
-from keras_gsp.retrieval.index.columns import blocks_of
+from keras_gsp.retrieval.index.columns import blocks_of, fitted
 from keras_gsp.retrieval.index.exact import ExactIndex, GalleryIndex
 from keras_gsp.retrieval.index.search_index import Items, SearchIndex
 from keras_gsp.retrieval.index.search_recall import own_map_at_r
@@ -101,7 +101,15 @@ def index_for_upgrade(
                 "`into` must be an empty index for the new embeddings, such "
                 f"as another collection. Received: into=None for {index.kind}."
             )
-        into = ExactIndex(storage=index.gallery.storage)
+        into = ExactIndex(
+            storage=index.gallery.storage, augmentation=index.augmentation
+        )
+    elif len(gone := np.setdiff1d(into.ids(), index.ids())):
+        raise ValueError(
+            "`into` must be empty, or hold items of `index` alone. Received: "
+            f"{len(gone)} others: {gone[:3].tolist()}, which were deleted "
+            "since; delete them from `into`."
+        )
     check_space(new_encoder, into, "into")
     into.space = space
     return into
@@ -200,7 +208,8 @@ class Upgrade(SearchIndex):
         if num_left := len(self.left()):
             raise RuntimeError(
                 "All items must be embedded before the cut-over. Received: "
-                f"{num_left} left; call `embed`."
+                f"{num_left} left; call `embed`, and delete the items whose "
+                "files cannot be read."
             )
         return self.new
 
@@ -225,11 +234,17 @@ class Upgrade(SearchIndex):
         return self.new.items(ids)
 
     def _put(self, rows, columns):
-        self.old._put(self.space_map(rows), columns)
+        size = self.embedding_size
+        columns = fitted(rows, columns, size, self._dtypes)
         self.new._put(rows, columns)
+        self.old._put(self.space_map(rows), columns)
 
     def _keep(self, name, value):
         setattr(self.new, name, value)
+
+    @property
+    def _searched(self):
+        return self.old
 
     @property
     def _dtypes(self):

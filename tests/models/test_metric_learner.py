@@ -123,7 +123,14 @@ def test_a_step_is_traced_once(monkeypatch):
     learner = make_learner("pairs")
     step = mock.Mock(wraps=learner.step_loss)
     monkeypatch.setattr(learner, "step_loss", step)
-    learner.fit(IMAGES, LABELS, batch_size=12, epochs=2, verbose=0)
+    backbone = learner.encoder.layers[0]
+    backbone.trainable = False
+    free = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: setattr(backbone, "trainable", True)
+    )
+    learner.fit(
+        IMAGES, LABELS, batch_size=12, epochs=2, verbose=0, callbacks=[free]
+    )
     assert step.call_count == 1
 
 

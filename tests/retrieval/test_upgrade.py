@@ -81,7 +81,7 @@ def test_mapped_queries_are_answered_by_the_old_index(kind, tmp_path):
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(60, 4)).astype("float32")
     ids = np.array([f"i{i:02}" for i in range(60)])
-    facts = {"year": np.arange(60) % 7}
+    facts = {"year": np.arange(60) % 7, "price": np.arange(60) / 7}
     old = made(kind, tmp_path, rows, np.arange(60), ids, facts)
     old.match = MatchThreshold(1.5, 0.1, 0.9, 10, 10)
     weights = rng.normal(size=(3, 4)).astype("float32")
@@ -91,6 +91,7 @@ def test_mapped_queries_are_answered_by_the_old_index(kind, tmp_path):
     for options in (
         {"exclude_ids": list(ids[:8]), "where": {"year": [3, 4]}},
         {"group_by": "year", "within": 2.0},
+        {"diversity": 0.3},
     ):
         found = both.search(queries, 9, **options)
         expected = old.search(queries @ weights, 9, **options)
@@ -99,7 +100,11 @@ def test_mapped_queries_are_answered_by_the_old_index(kind, tmp_path):
     things = queries.reshape(4, 2, 3)
     same(both.search(things, 5), old.search(things @ weights, 5))
     # What comes is searched at once and embedded already; what goes is gone.
-    both.upsert(queries[:2], [7, 8], ["new", "i03"], {"year": [1, 2]})
+    with pytest.raises(ValueError, match="finite"):
+        both.upsert(queries[:1] / 0, [7], ["x"], {"year": [1], "price": [2]})
+    added = {"year": [1, 2], "price": [3, 4]}
+    both.upsert(queries[:2], [7, 8], ["new", "i03"], added)
+    assert both.new.items(["new"])[3]["price"].dtype == "float64"
     assert both.search(queries[0], 1).ids == "new" and len(both) == 61
     assert both.count({"year": 1}) == 10 and len(both.left()) == 59
     assert both.search(queries[4], 1, like=["new"]).ids != "new"
@@ -134,6 +139,9 @@ def test_a_killed_upgrade_goes_on(encoders, tmp_path):
     again = started(encoders, into=ExactIndex.load(tmp_path / "new"))
     assert set(again.left()) == set(upgraded.left())
     assert len(again.left()) == 66
+    again.new.upsert(again.new.items(again.new.ids()[:1])[0], [0], ["gone"])
+    with pytest.raises(ValueError, match=r"1 others: ..gone.., which"):
+        started(encoders, into=again.new)
 
 
 def test_a_retriever_is_upgraded_with_its_files(tmp_path):

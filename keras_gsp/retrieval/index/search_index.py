@@ -226,7 +226,7 @@ class SearchIndex:
         if within is not None:
             near = no_farther(near, within)
         if diversity:
-            near = diverse(near, self.items, int(k), diversity)
+            near = diverse(near, self._searched.items, int(k), diversity)
         return near
 
     def upsert(
@@ -292,6 +292,11 @@ class SearchIndex:
         rows = queries.reshape(-1, size)
         near = self._found(rows, k, ids, where, column)
         return near if photographs < 2 else nearest_to_any(near, photographs, k)
+
+    @property
+    def _searched(self) -> "SearchIndex":
+        """The index whose items are found."""
+        return self
 
     def _drop(self) -> None:
         """Forgets an index of a round where it is kept."""
