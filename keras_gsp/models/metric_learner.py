@@ -251,6 +251,7 @@ class MetricLearner(Configured, keras.Model):
         return super().test_on_batch(x, batch_labels(y), *args, **kwargs)
 
     if _ON_TENSORFLOW:
+        train_function: Any
 
         def make_train_function(self, force: bool = False) -> None:
             """Makes the training step, which is traced once.
