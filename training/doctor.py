@@ -73,8 +73,9 @@ def _examine(command):
     if command.review is not None:
         name = Path(command.data_dir).name
         write_review(command.review, name, lines, sections, images.class_names)
-        print(f"{command.review}: written; open it and decide")
-    print(f"Next: {_next(command, found, is_labeled)}")
+        print(f"{command.review}: written")
+    num_suspects = sum(count for _, count, _ in sections)
+    print(f"Next: {_next(command, found, is_labeled, num_suspects)}")
     return found.has_leak
 
 
@@ -129,21 +130,23 @@ def _suspects(command, images, root):
     return sections
 
 
-def _next(command, found, is_labeled):
+def _next(command, found, is_labeled, num_suspects):
     """Returns the command that trains, or what to do before it."""
     if found.has_leak:
         return (
             "remove images of each group across the split, or put them all "
             "into one class; then run this command again"
         )
-    if command.review is not None:
+    if command.review is not None and num_suspects:
         train = " and training.train" if is_labeled else ""
         return (
             f"decide on {command.review}, save decisions.csv, then give this "
             f"command{train} --decisions decisions.csv"
         )
     if not is_labeled:
-        return "this command with --review review.html"
+        if command.review is None and num_suspects:
+            return "this command with --review review.html"
+        return "nothing is to be decided; search, as in the guide flat-folder"
     settings: dict[str, Any] = {"data_dir": command.data_dir}
     if command.decisions is not None:
         settings["decisions"] = command.decisions
@@ -186,7 +189,7 @@ def _report(splits, found):
     for where in sorted(found.copies, key=LEAK.__eq__):
         names = [*map(" = ".join, found.copies[where])]
         yield from _listed(names, "group", f" of copies {where}")
-    yield "leakage" if found.has_leak else "no leakage"
+    yield "leakage" if found.has_leak else "no leakage (copies across sides)"
 
 
 def _listed(names, noun, rest="", count=None):

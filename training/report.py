@@ -323,6 +323,8 @@ def _score_table(runs):
     for run in runs:
         gain = "–" if run.gain is None else interval(run.gain)
         table.append(row(run.name, run.scores, gain))
+    if all(run.gain is None for run in runs):
+        return [line[:-1] for line in table]
     return table
 
 

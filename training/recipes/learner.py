@@ -189,11 +189,11 @@ def initialize_projection(
         return
     images = fitted_images(images)
     count, channels = len(images), layer.kernel.shape[-2]
-    if recipe.embedding_size > min(channels, count - 1):
+    if recipe.embedding_size > (most := min(channels, count - 1)):
         warnings.warn(
             f"The projection starts at random: embedding_size="
-            f"{recipe.embedding_size} is more than the directions of "
-            f"{channels} features of {count} images.",
+            f"{recipe.embedding_size} is more than the {most} directions of "
+            f"{channels} features of {count} images. Give at most {most}.",
             stacklevel=2,
         )
         return

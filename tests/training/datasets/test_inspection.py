@@ -163,7 +163,7 @@ def test_the_command_ends_with_one_on_leakage_alone(folder, capsys):
     printed = capsys.readouterr().out
     assert "train: 7 images of 2 classes, 3 to 4 in each" in printed
     found, line = printed.rstrip().split("\n")[-2:]
-    assert found == "no leakage"
+    assert found == "no leakage (copies across sides)"
     assert shlex.split(line)[3:] == ["training.train", "folder", *arguments]
     picture(folder / "test/c/9.jpg", 0, size=(96, 80))
     # The page needs no encoder.
