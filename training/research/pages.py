@@ -170,8 +170,10 @@ def _about_study(record):
     search = "one seed" if seeds == 1 else f"{seeds} seeds"
     rate = f"at the rate that {search} found best on validation {over}"
     tried = {rate for row in record["rows"] for rate in row.get("rates") or ()}
-    if len(tried) == 1:
-        rate = f"all rows at the rate {tried.pop()}"
+    if all(len(row.get("rates") or ()) < 2 for row in record["rows"]):
+        rate = "at the rate of its row"
+        if len(tried) == 1:
+            rate = f"all rows at the rate {tried.pop()}"
     elif any(len(row.get("near_rates") or ()) > 1 for row in record["rows"]):
         rate = (
             "the mean over the rates within 0.3 points of the best validation"
