@@ -23,11 +23,11 @@ import numpy as np
 
 from training.recipes.recipe import Recipe, named
 from training.recipes.settings import positive
-from training.runs.command_line import is_list, run_command
+from training.runs.command_line import command_of, is_list, run_command
 from training.runs.run_directory import RunDirectory, write_text
 from training.runs.scoring import part_scores
 from training.runs.verdict import interval
-from training.train import changed_settings, command_of
+from training.train import changed_settings
 
 # With fewer, there are two classes to validate with.
 MIN_CLASSES = 12

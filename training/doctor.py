@@ -18,11 +18,11 @@ from typing import Any
 
 from training.runs.command_line import (
     check_new,
+    command_of,
     counted,
     is_list,
     run_command,
 )
-from training.train import command_of
 
 LISTED = 5
 

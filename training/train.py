@@ -17,22 +17,9 @@ from training.runs.distribution import Distribution, Kind
 from training.runs.run_directory import RunDirectory
 from training.runs.scoring import score_lines
 from training.runs.train_run import run_settings, train_run
-from training.runs.verdict import better_untrained, has_gained
+from training.runs.verdict import has_gained, untrained_command
 
 LONGEST_NAME = 40
-# Poolings of raw features, as settings.
-RAW: dict[str, dict[str, Any]] = {
-    "average": {"pooling": "gap"},
-    "GeM 3": {"pooling": "gem"},
-    "GeM 5": {"pooling": "gem", "pooling_arguments": {"power": 5.0}},
-    "maximum": {"pooling": "gmp"},
-}
-# Settings on which features that are not trained depend.
-UNTRAINED = (
-    *("data_dir", "data_arguments", "corrupt_images", "decisions"),
-    *("crop_size", "resize", "backbone", "backbone_weights", "frozen"),
-    *("embedding_size", "classes_per_batch", "seed"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,35 +120,6 @@ def listing() -> str:
         words = textwrap.fill("  ".join(group), 77, break_on_hyphens=False)
         lines += ["", dataset, textwrap.indent(words, "  ")]
     return "\n".join(lines)
-
-
-def command_of(name: str, settings: dict[str, Any]) -> str:
-    """Returns the command that trains a recipe with other settings."""
-    words = ["python", "-m", "training.train", name]
-    for setting, value in settings.items():
-        words.append("--" + setting.replace("_", "-"))
-        if isinstance(value, dict):
-            words += [f"{key}={json.dumps(x)}" for key, x in value.items()]
-        else:
-            words.append(str(value))
-    return shlex.join(words)
-
-
-def untrained_command(directory: RunDirectory, scores: dict) -> str:
-    """Returns the commands that export the better untrained features."""
-    recipe, raw = directory.read_recipe(), scores["raw"]
-    is_raw = better_untrained(raw) == "raw"
-    chosen = RAW[raw["best"]] | {
-        "steps": 0,
-        "projection_start": "random" if is_raw else "learned",
-    }
-    kept = {setting: getattr(recipe, setting) for setting in UNTRAINED}
-    plain = named(recipe.dataset).settings
-    kept = {k: value for k, value in kept.items() if value != plain[k]}
-    run = directory.path.with_name(f"{directory.path.name}-untrained")
-    place = {"runs": run.parent, "name": run.name}
-    export = shlex.join(["python", "-m", "training.export", str(run)])
-    return f"  {command_of(recipe.dataset, place | kept | chosen)}\n  {export}"
 
 
 def run_report(directory: RunDirectory, scores: dict) -> str:

@@ -1,6 +1,8 @@
 """What all commands share: options, warnings as notes, errors in a sentence."""
 
 import contextlib
+import json
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -74,6 +76,18 @@ def check_new(command: Any, *names: str) -> None:
 def is_list(data_dir: str) -> bool:
     """Whether images are those of a CSV list, not of a folder or archive."""
     return data_dir.lower().endswith(".csv")
+
+
+def command_of(name: str, settings: dict[str, Any]) -> str:
+    """Returns the command that trains a recipe with other settings."""
+    words = ["python", "-m", "training.train", name]
+    for setting, value in settings.items():
+        words.append("--" + setting.replace("_", "-"))
+        if isinstance(value, dict):
+            words += [f"{key}={json.dumps(x)}" for key, x in value.items()]
+        else:
+            words.append(str(value))
+    return shlex.join(words)
 
 
 def counted(count: int, noun: str) -> str:

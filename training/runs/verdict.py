@@ -4,12 +4,30 @@ The step that was kept is compared with the better of the backbone's raw
 features and their learned whitening, image by image on the same test classes.
 """
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from training.recipes.recipe import named
+from training.runs.command_line import command_of
+from training.runs.run_directory import RunDirectory
+
 DO_NOTHING = {"raw": "raw features", "whitened": "whitened features"}
+# Poolings of raw features, as settings.
+RAW: dict[str, dict[str, Any]] = {
+    "average": {"pooling": "gap"},
+    "GeM 3": {"pooling": "gem"},
+    "GeM 5": {"pooling": "gem", "pooling_arguments": {"power": 5.0}},
+    "maximum": {"pooling": "gmp"},
+}
+# Settings on which features that are not trained depend.
+UNTRAINED = (
+    *("data_dir", "data_arguments", "corrupt_images", "decisions"),
+    *("crop_size", "resize", "backbone", "backbone_weights", "frozen"),
+    *("embedding_size", "classes_per_batch", "seed"),
+)
 
 
 def compared(
@@ -83,3 +101,20 @@ def verdict(scores: Mapping[str, Any]) -> str:
     if has_gained(scores):
         return text
     return f"{text} Stay with the {DO_NOTHING[better_untrained(raw)]}."
+
+
+def untrained_command(directory: RunDirectory, scores: dict) -> str:
+    """Returns the commands that export the better untrained features."""
+    recipe, raw = directory.read_recipe(), scores["raw"]
+    is_raw = better_untrained(raw) == "raw"
+    chosen = RAW[raw["best"]] | {
+        "steps": 0,
+        "projection_start": "random" if is_raw else "learned",
+    }
+    kept = {setting: getattr(recipe, setting) for setting in UNTRAINED}
+    plain = named(recipe.dataset).settings
+    kept = {k: value for k, value in kept.items() if value != plain[k]}
+    run = directory.path.with_name(f"{directory.path.name}-untrained")
+    place = {"runs": run.parent, "name": run.name}
+    export = shlex.join(["python", "-m", "training.export", str(run)])
+    return f"  {command_of(recipe.dataset, place | kept | chosen)}\n  {export}"

@@ -7,7 +7,8 @@ import pytest
 
 from keras_gsp.data import ImageSet
 from training import report
-from training.report import ReadRun, Searched, chosen_queries
+from training.report import ReadRun
+from training.reports.searched import Searched, chosen_queries
 
 IMAGES = ImageSet(
     [0, 0, 1, 1, 2, 2], tuple("abc"), images=np.zeros((6, 4, 4, 3), "uint8")
