@@ -13,6 +13,8 @@ from training.recipes.recipe import PUBLISHED, Recipe, named
 # Pretrained networks of studies, beside their records.
 WEIGHTS = Path(__file__).parents[2] / "docs" / "results" / "weights"
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+for _table in (_tables := TABLES["study"]).values():
+    _table |= _tables.get(_table.get("from"), {}) | _table
 METHODS: dict[str, dict[str, Any]] = TABLES["method"]
 # The baseline of every table: raw features, averaged and normalized.
 UNTRAINED = ("-", "untrained")

@@ -83,7 +83,8 @@ class Cell:
         # Cells that differ in a method's settings: the best is trained on.
         self.rivals: list[Cell] = [self]
         # Pretrained features depend on no seed, but on the pretraining.
-        is_once = not recipe.steps and recipe.frozen != "none"
+        is_pretrained = study.weights or recipe.frozen != "none"
+        is_once = not recipe.steps and is_pretrained
         once = max(1, len(study.weights))
         self.seeds = range(once if is_once else study.seeds)
         self.folds = range(study.num_folds if recipe.steps else 0)

@@ -203,10 +203,12 @@ def test_a_seed_has_a_model_a_fold(trainer, tmp_path):
 
 def test_intervals_are_over_images_and_need_three_models(trainer, tmp_path):
     options = {"methods": ("gap", "gsp"), "as_printed": True}
-    folder = run_study(command(tmp_path, "collage-zsr", **options))
+    folder = run_study(command(tmp_path, "collage-zsr-searched", **options))
     two = rows_of(folder)["gsp"]["differences"]["gap"]
     assert two["num_seeds"] == 2 and "low" not in two
-    folder = run_study(command(tmp_path, "collage-zsr", seeds=3, **options))
+    folder = run_study(
+        command(tmp_path, "collage-zsr-searched", seeds=3, **options)
+    )
     ours, theirs = (
         [scores(folder / f"c2.{method}/seed{n}-rate0.001") for n in range(3)]
         for method in ("gsp", "gap")
