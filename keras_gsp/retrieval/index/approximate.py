@@ -65,8 +65,8 @@ class ApproximateIndex(GalleryIndex):
     _engine: Engine | None = None
     # Row in the engine of each item of the gallery, rising.
     _rows: np.ndarray = np.zeros(0, "int64")
-    # Items that the engine was built of.
-    _num_built = 0
+    # Items that the engine was built or compared with exact search of.
+    _num_checked = 0
 
     def _built(self, gallery: Gallery) -> Engine:
         """An engine of a gallery with items; `RuntimeError`: too few."""
@@ -126,7 +126,7 @@ class ApproximateIndex(GalleryIndex):
         engine = self._engine
         num_rows = 0 if engine is None else len(engine)
         is_stale = not num_rows or 2 * len(rows) < num_rows
-        has_doubled = len(gallery) > 2 * self._num_built
+        has_doubled = len(gallery) > 2 * self._num_checked
         if engine is None or is_stale or (has_doubled and engine.learns):
             self._rebuild(gallery)
             return
@@ -136,6 +136,8 @@ class ApproximateIndex(GalleryIndex):
                 engine.append(vectors)
             rows = np.append(rows, num_rows + np.arange(len(added)))
             self.gallery, self._rows = gallery, rows
+        if has_doubled:
+            self._check_recall()
 
     def _rebuild(self, gallery):
         """Builds an engine while others search, then replaces the old one."""
@@ -153,10 +155,14 @@ class ApproximateIndex(GalleryIndex):
         with self._threads.alone():
             self.gallery, self._engine = gallery, engine
             self._rows = np.arange(len(gallery))
-            self._num_built = len(gallery)
-        if engine is not None:
-            some = np.linspace(0, len(gallery) - 1, OWN_QUERIES).astype(int)
-            own = gallery.vectors(np.unique(some))
+        self._check_recall()
+
+    def _check_recall(self):
+        """Warns if own items miss their neighbors, until the items double."""
+        self._num_checked = len(self.gallery)
+        if self._engine is not None:
+            some = np.linspace(0, len(self) - 1, OWN_QUERIES).astype(int)
+            own = self.gallery.vectors(np.unique(some))
             exact = super()._found(own, 10, [None] * len(own), None)
             warn_of_low_recall(self.search(own, 10), exact, self.remedy)
 
@@ -172,7 +178,7 @@ class ApproximateIndex(GalleryIndex):
                     "The engine's file must fit its gallery. Received: "
                     f"{len(self._engine)} and {len(self)} items."
                 )
-            self._num_built = len(self)
+            self._num_checked = len(self)
 
     def _write_engine(self, folder):
         if self._engine is None:

@@ -44,9 +44,10 @@ class FaissIndex(ApproximateIndex):
     | `"IVF256,RaBitQ"` | the same codes inside clusters | size / 8 + 16 |
     | `"SQ8"`, `"PQ16"`, ... | scalar and product quantization | as named |
 
-    A recall below .98 of the index's own items is warned of, and so are too
-    few items to train a factory on, which are searched exactly. With
-    `load(path, mmap=True)` only faiss's own rows or codes are in memory.
+    A recall below .98 of the index's own items is warned of, when it is built
+    and whenever its items double, and so are too few items to train a factory
+    on, which are searched exactly. With `load(path, mmap=True)` only faiss's
+    own rows or codes are in memory.
 
     Args:
         embeddings: as for `ExactIndex`, and so are `labels` and `ids`.

@@ -64,6 +64,10 @@ def test_more_rescoring_finds_more_and_a_low_recall_is_warned_of():
         warnings.simplefilter("error")
         high = recall(1500)
     assert low < 0.98 < high == 1.0
+    graph = {"factory": "HNSW4", "parameters": "efSearch=16"}
+    index = FaissIndex(ROWS[:60], **graph)
+    with pytest.warns(UserWarning, match="finds .*`efSearch`"):
+        index.upsert(ROWS[60:], None, np.arange(60, 1500))  # it grows
 
 
 @pytest.mark.parametrize("factory", ["IVF256,Flat", "IVF256,RaBitQ"])
@@ -100,7 +104,7 @@ def test_an_index_of_shards_builds_its_engine_once(monkeypatch):
         ROWS, labels, ids, attributes={"row": range(1500)}, **options
     )
     assert index.search(ROWS[7], 1).ids == "i7"
-    assert index._num_built == len(index._engine) == len(whole)
+    assert index._num_checked == len(index._engine) == len(whole)
     where = {"row": slice(700)}
     for one in (index, whole):
         assert one.count(where) == 700 and one.count({"label": 1}) == 500
