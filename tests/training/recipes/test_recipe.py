@@ -122,6 +122,9 @@ def test_choices_imply_their_settings():
     assert 3 * warmup == sampled.steps
     single = named("folder", ccp="single", loss="ms")
     assert (single.ccp_pool_size, single.normalization) == (7, "ball")
+    exchanged = named("folder", ccp="on", loss="ms")
+    rates = [x.proxy_learning_rate_multiplier for x in (single, exchanged)]
+    assert (rates, single.in_batch_weight) == ([10.0, 0.1], 1.0)
     fine_tuned = named("folder", loss="proxy-anchor")
     assert (fine_tuned.samples_per_class, fine_tuned.warmup_steps) == (1, 100)
 
