@@ -108,6 +108,9 @@ def paired_difference(
         )
         for weights in (of_a - of_b, None)
     )
+    # A seed without any score is none.
+    scored = counts.any(axis=1)
+    sums, counts = sums[scored], counts[scored]
     difference = float(sums.sum() / counts.sum())
     low, high = _interval(sums, counts)
     return {
@@ -118,7 +121,7 @@ def paired_difference(
         "mean_b": float(of_b.mean()),
         "num_queries": int(counts.sum()),
         "num_classes": len(names),
-        "num_seeds": len(lengths),
+        "num_seeds": len(counts),
     }
 
 

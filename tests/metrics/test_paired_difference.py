@@ -92,6 +92,12 @@ def test_queries_without_a_score_are_left_out():
         np.concatenate([[98, 99], CLASSES]),
     )
     assert found == expected
+    # A seed without any is none.
+    scores_a, scores_b = (
+        np.vstack([scores, np.full(len(CLASSES), np.nan)])
+        for scores in (scores_a, scores_b)
+    )
+    assert paired_difference(scores_a, scores_b, CLASSES) == expected
 
 
 def test_seeds_may_have_queries_of_their_own():

@@ -53,6 +53,7 @@ def add_record(source: Path, docs: Path) -> Path:
 
     A picture that the command drew is copied too.
     """
+    source = source.resolve()
     if source.is_dir():
         record, name = study_record(source), source.name
     elif source.is_file():
@@ -63,6 +64,7 @@ def add_record(source: Path, docs: Path) -> Path:
             f"{source}."
         )
     path = docs / f"{name}.json"
+    section(name, record, docs, set())  # One that has no page is not copied.
     write_record(path, record)
     drawn = source.with_suffix(".png")
     if drawn.is_file() and drawn != path.with_suffix(".png"):
@@ -76,13 +78,28 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     Guides beside the folder may have blocks, too. A record that no page shows
     gets a page of its own.
     """
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"`docs` must be a folder of records and pages. Received: {folder}."
+        )
     records = read_records(folder)
     texts = {p.name: p.read_text(encoding="utf-8") for p in folder.glob("*.md")}
     for path in (folder.parent / "guides").glob("*.md"):
         if BLOCK.search(text := path.read_text(encoding="utf-8")):
             texts[f"../guides/{path.name}"] = text
     shown = {name for text in texts.values() for name in BLOCK.findall(text)}
+    for name, text in texts.items():
+        if text.count("<!-- made ") != len(BLOCK.findall(text)):
+            raise ValueError(
+                f"Every `<!-- made NAME -->` must be a line that a line "
+                f"`<!-- end -->` follows. Received: {name}."
+            )
     for name in records.keys() - shown:
+        if f"{name}.md" in texts:
+            raise ValueError(
+                f"A page must have a block `<!-- made {name} -->` for its "
+                f"record. Received: {name}.md, which has none."
+            )
         title = records[name]["title"]
         block = f"<!-- made {name} -->\n<!-- end -->"
         texts[f"{name}.md"] = f"# {title}\n\n{block}\n"
@@ -178,11 +195,15 @@ def _about_study(record):
         rate = (
             "the mean over the rates within 0.3 points of the best validation"
         )
+    models = "models"
+    for row in record["rows"]:
+        if row["models"] > len(row["scores"]["map_at_r"]["values"]):
+            models = "folds (each the mean of its seeds)"
     return (
         f"{words} steps. Each model is scored once, with the weights that validate "
-        f"best, {rate}. Percentages, mean ± standard deviation over models. "
-        "Differences are paired, query by query; 95 % intervals are over models and "
-        f"{over} together, from three models on."
+        f"best, {rate}. Percentages, mean ± standard deviation over {models}. "
+        f"Differences are paired, query by query; 95 % intervals are over {models} "
+        f"and {over} together, from three models on."
         f"{_left_out(record)}"
     )
 
@@ -230,7 +251,7 @@ def summary_table(
 
     A gain is `STUDY ROW METHOD OVER`, or `RECORD; first cell of a row; heading`,
     perhaps with a table's title before the row. One whose record is missing is
-    left out.
+    left out; `ValueError` for a row that its record lacks.
     """
     rows = []
     for line in tomllib.loads(file.read_text("utf-8"))["method"]:
@@ -248,20 +269,24 @@ def summary_table(
 
 def gain_of(records: Mapping[str, Mapping[str, Any]], source: str) -> str:
     """The gain that a line of the summary names, `+1.2 [+0.3, +2.1]`."""
+    name, *title, first, heading = (
+        word.strip() for word in source.split(";" if ";" in source else None)
+    )
+    if name not in records:
+        return ""
     if ";" in source:
-        name, *title, first, heading = (w.strip() for w in source.split(";"))
-        for table in records.get(name, {}).get("tables", ()):
+        for table in records[name].get("tables", ()):
             is_it = all(table["title"].startswith(word) for word in title)
             cells = [row for row in table["rows"] if str(row[0]) == first]
             if is_it and cells and heading in table["headings"]:
                 return cells[0][[*table["headings"]].index(heading)]
-        return ""
-    name, row, method, other = source.split()
-    for cell in records.get(name, {}).get("rows", ()):
-        if (cell["row"], cell["method"]) == (row, method):
-            gain = cell["differences"].get(other)
-            return gain_text(gain) if gain else ""
-    return ""
+    for cell in records[name].get("rows", ()):
+        is_it = [cell["row"], cell["method"]] == [*title, first]
+        if is_it and heading in cell["differences"]:
+            return gain_text(cell["differences"][heading])
+    raise ValueError(
+        f"{SUMMARY.name}: {name}.json must have every gain. Received: {source}."
+    )
 
 
 def check_pages(folder: Path = DOCS) -> list[str]:

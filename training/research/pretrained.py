@@ -19,6 +19,7 @@ def kept_weights(study: Study) -> tuple[Path, ...]:
 
 def _pretrain(file, number, data_dir):
     # They import Keras.
+    from keras_gsp.storage.whole import whole_file
     from training.datasets.collage import CIFAR10_SIDES, load_pictures
     from training.datasets.glyphs import single_characters
     from training.recipes.glyph_network import EPOCHS, train_classifier
@@ -37,7 +38,8 @@ def _pretrain(file, number, data_dir):
     file.parent.mkdir(parents=True, exist_ok=True)
     whole = file.with_name(f"whole-{file.name}")
     model.get_layer("glyph_cnn").save_weights(whole)
-    _halve(whole, file)
+    with whole_file(file) as aside:
+        _halve(whole, aside)
     whole.unlink()
 
 

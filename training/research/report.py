@@ -23,6 +23,9 @@ import numpy as np
 from training.runs.command_line import run_command
 from training.runs.run_directory import environment, write_text
 
+# What every record has.
+FACTS = {"kind", "title", "about", "command", "environment"}
+
 
 def over_runs(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict]:
     """Each number of several runs: `mean`, `std` (None for one run), `values`."""
@@ -193,7 +196,7 @@ def read_record(path: Path) -> dict[str, Any]:
     """Reads a record; `ValueError` for a file that is none."""
     with contextlib.suppress(ValueError):
         record = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(record, dict) and "kind" in record:
+        if isinstance(record, dict) and record.keys() >= FACTS:
             return record
     raise ValueError(
         "A record must be a JSON file that a study, an experiment or a "

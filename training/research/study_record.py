@@ -36,8 +36,9 @@ def study_record(folder: Path) -> dict[str, Any]:
     """Collects what a study, finished or not, has found so far.
 
     The folder has the study's name. Each of the record's `rows` is a cell:
-    scores as mean and deviation over seeds, each the mean over the rates
-    within 0.3 points of the best validation score; the curve over rates;
+    scores as mean and deviation over models (with folds over folds), each the
+    mean over the rates within 0.3 points of the best validation score; the
+    curve over rates;
     paired differences with 95 % intervals; activity of the method.
     """
     name = folder.name
@@ -61,7 +62,7 @@ def study_record(folder: Path) -> dict[str, Any]:
             f"{folder}. Train one with `python -m training.research.study`."
         )
     keys = sorted(cells, key=lambda key: _position(study, *key))
-    first, *_ = environments = [
+    environments = [
         RunDirectory(trial.path).read_settings()["environment"]
         for key in keys
         for trial in cells[key].trials
@@ -72,11 +73,24 @@ def study_record(folder: Path) -> dict[str, Any]:
         "over": study.over,
         "search_seeds": study.search_seeds,
         "weights": [file.name for file in study.kept],
-        "environment": first,
+        "environment": _together(environments),
         "commits": [
             *dict.fromkeys(e["commit"] or "unknown" for e in environments)
         ],
         "rows": [_row(name, key, cells) for key in keys],
+    }
+
+
+def _together(environments):
+    """One environment of several; what differs is joined."""
+    first, packages = environments[0], [e["packages"] for e in environments]
+
+    def joined(name, ones):
+        return " and ".join(dict.fromkeys(f"{e.get(name)}" for e in ones))
+
+    together = {name: joined(name, environments) for name in first}
+    return together | {
+        "packages": {n: joined(n, packages) for n in packages[0]}
     }
 
 
@@ -95,10 +109,10 @@ def study_command(name: str, cells: Mapping[tuple[str, str], "_Cell"]) -> str:
         command += " --backbone-weights WEIGHTS"
     study = STUDIES.get(name, Study(name))
     rows = [row for row in study.rows if row in {row for row, _ in cells}]
-    if len(rows) < len(study.rows):
+    if 1 < len(rows) < len(study.rows):
         command += f" --losses {' '.join(rows[1:])}"
     seeds = max(len({s for s, _ in cell.runs}) for cell in cells.values())
-    if 0 < seeds < study.seeds:
+    if seeds not in (0, study.seeds):
         command += f" --seeds {seeds}"
     return command
 
@@ -136,6 +150,7 @@ def _cell(path, study):
             seed, rate, fold = match.groups()
             trial = Trial(file.parent, RunDirectory(file.parent).read_recipe())
             trials.append((float(rate), (int(seed), int(fold or 0)), trial))
+    _check_one_recipe([trial for *_, trial in trials])
     first = min((seed for _, (seed, _), _ in trials), default=0)
     scores, runs = defaultdict(list), defaultdict(list)
     for rate, (seed, _), trial in trials:
@@ -158,6 +173,21 @@ def _cell(path, study):
             for measure in MEASURES
         } | {"groups": np.arange(len(labels)) if is_image else labels}
     return _Cell(rates, near, whole, queries)
+
+
+def _check_one_recipe(trials):
+    """Raises if a cell's models differ in more than they may."""
+    varies = {"seed", "learning_rate", "validation_fold"}
+    varies |= {"data_dir", "backbone_weights"}
+    settings = [trial.recipe.settings for trial in trials]
+    for trial, one in zip(trials, settings, strict=True):
+        differing = [k for k in one if one[k] != settings[0][k]]
+        if differing := sorted({*differing} - varies):
+            raise ValueError(
+                "Models of a cell must have the same settings. Received: "
+                f"other {', '.join(differing)} in {trial.path} than in "
+                f"{trials[0].path}. Move the older ones away."
+            )
 
 
 def _position(study, row, method):
@@ -210,21 +240,22 @@ def _chosen(recipe):
     return settings | dict(recipe.pooling_arguments)
 
 
+def _clusters(runs):
+    """Runs that count once: models of a fold share their classes."""
+    folds = {fold for _, fold in runs}
+    if len(folds) == 1:
+        return [[run] for run in runs]
+    return [[run for run in runs if run[1] == fold] for fold in sorted(folds)]
+
+
 def _collections(queries):
-    """Scores of each model; with folds, of each seed's models on average."""
-    models = {
-        key: {m: np.nanmean(scores[m]) for m in MEASURES}
-        for key, scores in queries.items()
-    }
-    seeds = {seed for seed, _ in models}
-    if len(seeds) == 1:
-        return [*models.values()]
+    """Scores of each model; with folds, of each fold's models on average."""
     return [
         {
-            m: np.mean([v[m] for key, v in models.items() if key[0] == seed])
+            m: np.mean([np.nanmean(queries[run][m]) for run in cluster])
             for m in MEASURES
         }
-        for seed in sorted(seeds)
+        for cluster in _clusters([*queries])
     ]
 
 
@@ -233,29 +264,46 @@ def _difference(key, other, cells):
     import keras_gsp as gsp
 
     cell, recipe = cells[key], cells[key].trials[0].recipe
-    base = cells.get((key[0], other)) or cells.get((recipe.loss, other))
+    base = cells.get((key[0], other))
     if other == "untrained":
         base = cells.get(UNTRAINED)
-        if key == UNTRAINED or not base:
+        if key == UNTRAINED:
             return None
-        if base.trials[0].recipe.images != recipe.images:
+    elif not base:
+        # A row of other settings, which the baseline lacks.
+        base = cells.get((recipe.loss, other))
+        if base and base.trials[0].recipe.frozen != recipe.frozen:
             return None
-    queries = base.queries if base else {}
-    if other == "untrained" and len(queries) == 1:
-        # Pretrained features were scored once, for all seeds and folds.
-        queries = dict.fromkeys(cell.queries, *queries.values())
+    if not base or base.trials[0].recipe.images != recipe.images:
+        return None
+    queries = base.queries
+    if other == "untrained":
+        # Features of a network were scored once, for all that start from it.
+        of_start = {_start(base, run): queries[run] for run in queries}
+        starts = {run: _start(cell, run) for run in cell.queries}
+        queries = {r: of_start[s] for r, s in starts.items() if s in of_start}
     shared = [run for run in cell.queries if run in queries]
     if not shared:
         return None
-    gain = gsp.metrics.paired_difference(
-        [cell.queries[run]["map_at_r"] for run in shared],
-        [queries[run]["map_at_r"] for run in shared],
-        [cell.queries[run]["groups"] for run in shared],
+    clusters = _clusters(shared)
+    ours, theirs = (
+        [np.mean([x[run]["map_at_r"] for run in c], axis=0) for c in clusters]
+        for x in (cell.queries, queries)
     )
+    groups = [cell.queries[first]["groups"] for first, *_ in clusters]
+    gain = gsp.metrics.paired_difference(ours, theirs, groups)
     # Of two models an interval would have a coverage of its own.
-    has_interval = len(shared) >= FEWEST_MODELS or not recipe.steps
+    has_interval = len(clusters) >= FEWEST_MODELS or not recipe.steps
     ends = ("low", "high") if has_interval else ()
     return {name: gain[name] for name in ("difference", "num_seeds", *ends)}
+
+
+def _start(cell, run):
+    """The network that a run starts from: its weights, or else its seed."""
+    recipe, weights = cell.runs[run][0].recipe, None
+    if recipe.backbone_weights:
+        weights = Path(recipe.backbone_weights).name
+    return recipe.backbone, weights, None if weights else run[0]
 
 
 def _activity(recipe, histories):
@@ -293,8 +341,13 @@ def _table_row(record, row):
     # Names, and the gain over the pair loss: of that itself, over the features.
     names = [*beside(row["method"], record["study"])] or ["untrained"]
     known = row["differences"]
+    count = len(row["scores"]["map_at_r"]["values"])
     gains = [
-        f"{n} {gain_text(known[n], 2)}" if n in known else "" for n in names
+        f"{n} {gain_text(known[n], 2)}"
+        + f" (of {known[n]['num_seeds']})" * (known[n]["num_seeds"] < count)
+        if n in known
+        else ""
+        for n in names
     ]
     models = row["models"]
     activity = [at_work(row["activity"]), f"{models} model{'s'[: models > 1]}"]

@@ -100,11 +100,14 @@ set = "nothing"
 [method.gains]
 "over averaging" = "emoji c2 gsp gap"
 "in a table" = "other; heads; a; x"
-"gone" = "emoji c2 ccp gap"
+"not measured" = "birds c2 ccp gap"
 """)
     (line,) = summary_table(records, file).rows
     gains = "over averaging +2.0 [+1.0, +3.0]; in a table 1.25"
     assert [*line] == ["[GSP](gsp.md)", gains, "little", "nothing"]
+    file.write_text(file.read_text().replace("birds c2 ccp", "emoji c2 cpp"))
+    with pytest.raises(ValueError, match="Received: emoji c2 cpp gap"):
+        summary_table(records, file)
 
 
 def test_a_block_that_was_changed_is_found(tmp_path):
@@ -147,10 +150,28 @@ def test_a_record_fills_its_block_or_gets_a_page(tmp_path):
 
 
 def test_what_is_no_record_is_refused(tmp_path):
-    for content in ("[]", "{", '{"kin": 1}'):
+    for content in ("[]", "{", '{"kind": "study"}'):
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(SystemExit, match="A record must be"):
             main([str(tmp_path / "x.json"), "--docs", str(tmp_path / "docs")])
+    with pytest.raises(SystemExit, match="`docs` must be a folder"):
+        main(["--check", "--docs", str(tmp_path / "gone")])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("# Prose", "must have a block `<!-- made emoji -->`"),
+        ("<!-- made emoji -->\n", "a line `<!-- end -->` follows"),
+        (MADE.format("<!-- made x -->"), "a line `<!-- end -->` follows"),
+    ],
+)
+def test_prose_is_never_overwritten(text, sentence, tmp_path):
+    write_record(tmp_path / "emoji.json", study())
+    (tmp_path / "emoji.md").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        write_pages(tmp_path)
+    assert (tmp_path / "emoji.md").read_text() == text
 
 
 @dataclass(frozen=True, kw_only=True)

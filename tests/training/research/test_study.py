@@ -184,7 +184,7 @@ def test_a_run_of_another_process_is_left_to_it(trainer, tmp_path, capsys):
 
 
 def test_a_seed_has_a_model_a_fold(trainer, tmp_path):
-    options = {"seeds": 2, "as_printed": True}
+    options = {"seeds": 2, "as_printed": True, "backbone_weights": "w.h5"}
     folder = run_study(command(tmp_path, "birds50-frozen", **options))
     row, runs = rows_of(folder)["gap"], folder / "c2.gap"
     assert row["models"] == 8
@@ -193,12 +193,26 @@ def test_a_seed_has_a_model_a_fold(trainer, tmp_path):
         *("gap seed0-rate0.001", "gap seed1-rate0.001"),
         "untrained seed0-rate0.001",
     }
-    # The deviation is over collections.
-    expected = [
-        mean_score([runs / f"seed{s}-rate0.001-fold{f}" for f in range(4)])
-        for s in (0, 1)
+    # Models of a fold share their classes and count once.
+    folds = [
+        [runs / f"seed{s}-rate0.001-fold{f}" for s in (0, 1)] for f in range(4)
     ]
+    expected = [mean_score(fold) for fold in folds]
     assert row["scores"]["map_at_r"]["values"] == pytest.approx(expected)
+    means = [np.mean([*map(scores, fold)], axis=0) for fold in folds]
+    raw = scores(folder / "-.untrained/seed0-rate0.001")
+    expected = gsp.metrics.paired_difference(
+        means, [raw] * 4, SPLITS.test.labels
+    )
+    found = row["differences"]["untrained"]
+    assert expected | found == expected and found["num_seeds"] == 4
+    # Runs of a study that was changed since are not pooled.
+    file = runs / "seed1-rate0.001-fold3/settings.json"
+    settings = json.loads(file.read_text())
+    settings["recipe"]["steps"] = 7
+    write_json(file, settings)
+    with pytest.raises(ValueError, match="other steps in .*seed1-rate0"):
+        study_record(folder)
 
 
 def test_intervals_are_over_images_and_need_three_models(trainer, tmp_path):
@@ -263,7 +277,8 @@ def test_settings_are_searched_and_the_best_are_trained_on(
 
 def test_a_record_has_paired_differences_and_activity(trainer, tmp_path):
     methods = ("gap", "single-fast", "ccp-slow")
-    folder = run_study(command(tmp_path, methods=methods))
+    options = {"methods": methods, "backbone_weights": "w.h5"}
+    folder = run_study(command(tmp_path, **options))
     rows = rows_of(folder)
     assert list(rows) == ["untrained", *methods]
     found = rows["ccp-slow"]["differences"]
