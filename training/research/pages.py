@@ -195,15 +195,15 @@ def _about_study(record):
         rate = (
             "the mean over the rates within 0.3 points of the best validation"
         )
-    models = "models"
+    models, means = "models", ""
     for row in record["rows"]:
         if row["models"] > len(row["scores"]["map_at_r"]["values"]):
-            models = "folds (each the mean of its seeds)"
+            models, means = "folds", ", each the mean of its seeds"
     return (
         f"{words} steps. Each model is scored once, with the weights that validate "
-        f"best, {rate}. Percentages, mean ± standard deviation over {models}. "
+        f"best, {rate}. Percentages, mean ± standard deviation over {models}{means}. "
         f"Differences are paired, query by query; 95 % intervals are over {models} "
-        f"and {over} together, from three models on."
+        f"and {over} together, from three {models} on."
         f"{_left_out(record)}"
     )
 
