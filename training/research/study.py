@@ -173,10 +173,11 @@ def run_study(command: StudyCommand) -> Path:
     """
     study = _chosen(command)
     folder = command.runs / command.study
+    for recipe in study.cells.values():
+        check_sources(recipe)
     study = replace(study, weights=kept_weights(study))
     by_key = {key: Cell(folder, study, key) for key in study.cells}
     for key, cell in by_key.items():
-        check_sources(cell.recipe)
         cell.rivals = [by_key[rival] for rival in study.rivals(key)]
     cells = [*by_key.values()]
     # It imports Keras: not for an error or --help.
