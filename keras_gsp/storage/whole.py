@@ -113,6 +113,11 @@ def whole_version(
         if _is_version(old):
             is_free = old != former and not is_left_behind(old)
             _remove_unread(old, is_free, root)
+        # Killed after it removed a version, a process leaves the mark.
+        version = old.with_name(old.name[1 : -len(_PARTIAL)])
+        is_mark = _is_version(version) and old == _mark(version)
+        if is_mark and not version.exists():
+            old.unlink(missing_ok=True)
 
 
 def check_version(path: str | os.PathLike, *, overwrite: bool = False) -> None:
