@@ -26,7 +26,7 @@ install: $(VENV)/.training
 demo: $(VENV)/.training
 	$(BIN)/python -m training.demo $(DEMO)
 
-# What to run before a commit: seven minutes on two cores.
+# What to run before a commit: four to seven minutes on two cores.
 test: lint test-tf test-jax
 
 # The rest: PyTorch, processes, browsers, compilation of each case, research.

@@ -23,7 +23,9 @@ def paired_difference(
 
     Both encoders answer the same queries, and the difference is taken query
     by query. The interval covers other classes and other seeds; with the
-    scores of a single seed, other classes only.
+    scores of a single seed, other classes only. Models that share
+    something, such as the training classes of a fold, are not independent:
+    give their mean as one seed.
 
     With `D_sq` the difference of query q under seed s, `n_sc` the queries of
     class c, N all of them and d their mean difference,
