@@ -90,7 +90,7 @@ def _together(environments):
 
     together = {name: joined(name, environments) for name in first}
     return together | {
-        "packages": {n: joined(n, packages) for n in packages[0]}
+        "packages": {n: joined(n, packages) for one in packages for n in one}
     }
 
 
@@ -344,7 +344,8 @@ def _table_row(record, row):
     count = len(row["scores"]["map_at_r"]["values"])
     gains = [
         f"{n} {gain_text(known[n], 2)}"
-        + f" (of {known[n]['num_seeds']})" * (known[n]["num_seeds"] < count)
+        + f" (of {known[n]['num_seeds']} models)"
+        * (known[n]["num_seeds"] < count)
         if n in known
         else ""
         for n in names
